@@ -26,8 +26,8 @@ fn verify(stack: &LstmStack, precision: Precision) {
     fn plain<const D: usize>(tensor: Tensor<D>) -> Floats {
         tensor.inner().into()
     }
-    let layer = stack.layer();
-    let x = stack.x().narrow(0, 0, 3);
+    let layer = &stack.layers[0];
+    let x = stack.x.clone().narrow(0, 0, 3);
     let (got, _) = layer.forward(x.clone(), layer.zero_state(BATCH), 0.0);
     let state = layer.zero_state(BATCH);
     let packed = portable::forward(LstmArgs {

@@ -1,5 +1,29 @@
-"""Times of calls, and peak memory of this process, on Linux."""
-import time
+"""What the peers have in common: options, times of calls, and peak memory of this process, on Linux."""
+import argparse, time
+
+import torch
+
+
+def parser(doc):
+    """A parser that shows a program's documentation as it is."""
+    return argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+
+def add_numbers(parser, **defaults):
+    """Adds options for numbers: `d_hidden=620` is `--d-hidden`."""
+    for name, default in defaults.items():
+        parser.add_argument("--" + name.replace("_", "-"), type=type(default), default=default)
+
+
+def arguments(parser):
+    """The arguments of the command line, with PyTorch set to what they say of threads, seed and TF32."""
+    o = parser.parse_args()
+    torch.set_num_threads(o.threads)
+    torch.manual_seed(getattr(o, "seed", 0))
+    if hasattr(o, "tf32"):
+        torch.set_float32_matmul_precision("high" if o.tf32 else "highest")
+        torch.backends.cudnn.allow_tf32 = o.tf32
+    return o
 
 
 def resident_peak():

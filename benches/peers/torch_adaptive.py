@@ -6,26 +6,20 @@ does. Prints one JSON object: the median time of a step, tokens/s, the growth of
 included, parameters not), and the loss. N tokens, d width of the hidden state, V vocabulary.
 Example: python torch_adaptive.py --tokens 2048 --d 512 --vocab 100000 --cutoffs 4000,20000
 """
-import argparse, json, os, statistics
+import json, os, statistics
 
 import torch
 
-from measure import added_peak, times
+from measure import add_numbers, added_peak, arguments, parser, times
 
 
 def main():
-    a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    a.add_argument("--tokens", type=int, default=2048)
-    a.add_argument("--d", type=int, default=512)
-    a.add_argument("--vocab", type=int, default=100_000)
+    a = parser(__doc__)
+    add_numbers(a, tokens=2048, d=512, vocab=100_000)
     a.add_argument("--cutoffs", default=None, help="first words of the clusters; by default a 25th and a fifth of the vocabulary")
-    a.add_argument("--division", type=float, default=4.0)
-    a.add_argument("--repeats", type=int, default=3)
-    a.add_argument("--threads", type=int, default=os.cpu_count())
-    o = a.parse_args()
+    add_numbers(a, division=4.0, repeats=3, threads=os.cpu_count())
+    o = arguments(a)
     cutoffs = [int(word) for word in o.cutoffs.split(",")] if o.cutoffs else [o.vocab // 25, o.vocab // 5]
-    torch.set_num_threads(o.threads)
-    torch.manual_seed(0)
     head = torch.nn.AdaptiveLogSoftmaxWithLoss(o.d, o.vocab, cutoffs, div_value=o.division, head_bias=True)
     hidden = torch.randn(o.tokens, o.d, requires_grad=True)
     targets = torch.multinomial(1 / torch.arange(1, o.vocab + 1, dtype=torch.float64), o.tokens, replacement=True)

@@ -12,12 +12,12 @@ topk, multinomial or argmax. A PLIF's table is made beforehand. Prints the media
 the process's peak memory over two calls, results included. N tokens, H hidden size, d embedding size, V vocabulary, K components.
 Example: python torch_inference.py --head mos --mode top-k --tokens 840 --json
 """
-import argparse, json, os, statistics
+import json, os, statistics
 
 import torch
 import torch.nn.functional as F
 
-from measure import added_peak, times
+from measure import add_numbers, added_peak, arguments, parser, times
 
 BOUND = 20.0  # of a PLIF
 CALLS = 20  # timed calls of `decode` for each repeat
@@ -65,23 +65,15 @@ class Head:
 
 
 def main():
-    a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    a = parser(__doc__)
     a.add_argument("--head", choices=["softmax", "moc", "mos", "sigsoftmax", "plif"], default="mos")
     a.add_argument("--mode", choices=["nll", "log-probs", "top-k", "sample", "decode"], default="top-k")
-    a.add_argument("--tokens", type=int, default=840)
-    a.add_argument("--d-hidden", type=int, default=620)
-    a.add_argument("--d-embedding", type=int, default=280)
-    a.add_argument("--vocab", type=int, default=10_000)
-    a.add_argument("--components", type=int, default=15)
-    a.add_argument("--knots", type=int, default=100_000)
+    add_numbers(a, tokens=840, d_hidden=620, d_embedding=280, vocab=10_000, components=15, knots=100_000)
     a.add_argument("--k", type=int, default=10, help="words that top-k lists")
     a.add_argument("--bf16", action="store_true", help="autocast to bfloat16")
-    a.add_argument("--threads", type=int, default=os.cpu_count())
-    a.add_argument("--repeats", type=int, default=9)
+    add_numbers(a, threads=os.cpu_count(), repeats=9)
     a.add_argument("--json", action="store_true")
-    o = a.parse_args()
-    torch.set_num_threads(o.threads)
-    torch.manual_seed(0)
+    o = arguments(a)
     tokens = 1 if o.mode == "decode" else o.tokens
     head = Head(o)
     hidden, words = torch.randn(tokens, head.width), torch.randint(0, o.vocab, (tokens, 1))

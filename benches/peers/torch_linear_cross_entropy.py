@@ -8,37 +8,32 @@ Prints one JSON object: the median time of a step, tokens/s, the growth of the p
 (gradients included, parameters not), and the loss. N tokens, d width of the hidden state, V vocabulary.
 Example: python torch_linear_cross_entropy.py --tokens 2048 --d 1024 --vocab 131072 --mode chunked
 """
-import argparse, json, os, statistics, warnings
+import json, os, statistics, warnings
 
 import torch
 import torch.nn.functional as F
 
-from measure import added_peak, times
+from measure import add_numbers, added_peak, arguments, parser, times
 
 
 def main():
-    a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    a.add_argument("--tokens", type=int, default=2048)
-    a.add_argument("--d", type=int, default=1024)
-    a.add_argument("--vocab", type=int, default=131_072)
-    a.add_argument("--repeats", type=int, default=3)
+    a = parser(__doc__)
+    add_numbers(a, tokens=2048, d=1024, vocab=131_072, repeats=3)
     a.add_argument("--mode", choices=["plain", "chunked"], default="plain")
     a.add_argument("--dtype", choices=["f32", "bf16"], default="f32", help="of parameters and hidden states")
     a.add_argument("--bf16", action="store_true", help="autocast to bfloat16: parameters and hidden states stay f32")
-    a.add_argument("--label-smoothing", type=float, default=0.0)
+    add_numbers(a, label_smoothing=0.0)
     a.add_argument("--no-bias", action="store_true")
-    a.add_argument("--threads", type=int, default=os.cpu_count())
+    add_numbers(a, threads=os.cpu_count())
     c = a.add_argument_group("chunked")
     c.add_argument("--chunk-tokens", type=int, help="tokens of a chunk, in place of PyTorch's own choice")
     c.add_argument("--chunking", default="auto", help="PyTorch's chunking_method: auto, aspect_ratio or aspect_ratio:N")
     c.add_argument("--acc-policy", choices=["auto", "accurate", "compact"], default="auto")
-    o = a.parse_args()
+    o = arguments(a)
     if o.mode == "chunked" and o.label_smoothing:
         a.error("PyTorch's chunked form has no label smoothing: it would compute the plain one")
     if o.bf16 and o.dtype == "bf16":
         a.error("--bf16 rounds parameters of f32, and --dtype bf16 has none")
-    torch.set_num_threads(o.threads)
-    torch.manual_seed(0)
     dtype = dict(f32=torch.float32, bf16=torch.bfloat16)[o.dtype]
     tensor = lambda *shape, scale: (torch.randn(*shape, dtype=dtype) * scale).requires_grad_()
     hidden = tensor(o.tokens, o.d, scale=1.0)

@@ -10,30 +10,23 @@ N tokens, H hidden size, d embedding size, V vocabulary, K mixture components.
 Example:
   python torch_log_probs.py --head mos --tokens 840 --entropy --json
 """
-import argparse, json, os
+import json, os
 
 import torch
 import torch.nn.functional as F
-from measure import reset_peak, resident_peak, times
+from measure import add_numbers, arguments, parser, reset_peak, resident_peak, times
 
 
 def main():
-    a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    a = parser(__doc__)
     a.add_argument("--head", choices=["softmax", "mos"], default="mos")
     a.add_argument("--entropy", action="store_true")
-    a.add_argument("--tokens", type=int, default=840)
-    a.add_argument("--d-hidden", type=int, default=620)
-    a.add_argument("--d-embedding", type=int, default=280)
-    a.add_argument("--vocab", type=int, default=10_000)
-    a.add_argument("--components", type=int, default=15)
-    a.add_argument("--threads", type=int, default=os.cpu_count())
+    add_numbers(a, tokens=840, d_hidden=620, d_embedding=280, vocab=10_000, components=15, threads=os.cpu_count())
     a.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     a.add_argument("--bf16", action="store_true")
-    a.add_argument("--repeats", type=int, default=7)
+    add_numbers(a, repeats=7)
     a.add_argument("--json", action="store_true")
-    o = a.parse_args()
-    torch.set_num_threads(o.threads)
-    torch.manual_seed(0)
+    o = arguments(a)
     n, d, v, k = o.tokens, o.d_embedding, o.vocab, o.components if o.head == "mos" else 1
     h = o.d_hidden if o.head == "mos" else d
     dev = o.device

@@ -2,10 +2,11 @@
 //! rate, Burn's own layers, or the plain loss.
 
 use awd_lstm::HeadKind;
+use burn::module::Module;
 use burn::tensor::Device;
 use clap::{Parser, ValueEnum};
 use highrank::context::MixtapeConfig;
-use highrank::{Activation, AdaptiveConfig, ContextConfig, HeadConfig, Precision};
+use highrank::{Activation, AdaptiveConfig, ContextConfig, HeadConfig, Precision, cast_parameters};
 use serde::Serialize;
 
 use program::args::{Head, HeadSizes, List};
@@ -17,6 +18,7 @@ use crate::threads;
 use crate::timing::{added_peak, median, seconds_of};
 use crate::workload::{
     FloatType, LossOption, Mode, OutputLayer, OutputPrediction, OutputStep, SquareProduct, TargetWords,
+    create_parameters,
 };
 
 /// Times one training step (forward and backward of the mean loss) of an output head, or one of its predictions.
@@ -224,70 +226,60 @@ impl HeadThroughputArgs {
     fn validate(&self) -> Result<(), Failure> {
         let (step, plain) = (self.mode == Mode::Step, self.options == LossOption::Plain);
         let (head, has_clusters) = (self.head, self.head_config().adaptive.is_some());
-        if !step && !plain {
-            return Err("--options are those of a loss, which only --mode step has".into());
-        }
-        for (option, given) in [("--lower-components", self.lower_components), ("--d-lower", self.d_lower)] {
-            if given.is_some() && !head.reads_layers() {
-                return Err(
-                    format!("{option} is given, but only --head doc has a layer below, not {head}").into()
-                );
-            }
-        }
-        if self.activation.is_some() && !head.is_mixture() {
-            return Err(format!("--activation is given, but the {head} head has no mixture").into());
-        }
-        for (option, given) in [("--frequent", self.frequent), ("--d-gate", self.d_gate)] {
-            if given.is_some() && head != Head::Common(HeadKind::Mixtape) {
-                return Err(
-                    format!("{option} is given, but only --head mixtape has gates, not {head}").into()
-                );
-            }
-        }
-        if self.options == LossOption::PriorCv && !head.is_mixture() {
-            return Err(format!("--options prior-cv needs priors, but the {head} head has no mixture").into());
-        }
-        if self.targets != TargetWords::Even && !plain {
-            return Err("--targets zipf has only --options plain".into());
-        }
-        if self.division.is_some() && !has_clusters {
-            return Err("--division is given, but the head has no clusters: give --cutoffs".into());
-        }
-        if let Some(k) = self.k {
-            if self.mode != Mode::TopK {
-                return Err("--k is given, but only --mode top-k lists words".into());
-            }
-            if k == 0 || k > self.vocab {
-                return Err(
-                    format!("--k is {k}, but must be from 1 to the vocabulary's {}", self.vocab).into()
-                );
-            }
-        }
-        let of_all_words = [
-            LossOption::Smoothing,
-            LossOption::Teacher,
-            LossOption::Statistics,
-            LossOption::Entropy,
-            LossOption::Distillation,
-            LossOption::Policy,
+        let (mixture, layered) = (head.is_mixture(), head.reads_layers());
+        let gated = head == Head::Common(HeadKind::Mixtape);
+        let below =
+            |option: &str| format!("{option} is given, but only --head doc has a layer below, not {head}");
+        let gate = |option: &str| format!("{option} is given, but only --head mixtape has gates, not {head}");
+        let of_all_words = matches!(
+            self.options,
+            LossOption::Smoothing
+                | LossOption::Teacher
+                | LossOption::Statistics
+                | LossOption::Entropy
+                | LossOption::Distillation
+                | LossOption::Policy
+        );
+        let option = self.options.to_possible_value().map_or(String::new(), |value| value.get_name().into());
+        let (k, vocab, burn) = (self.k.unwrap_or(1), self.vocab, self.layers == Layers::Burn);
+        let faults: Vec<(bool, String)> = vec![
+            (!step && !plain, "--options are those of a loss, which only --mode step has".into()),
+            (self.lower_components.is_some() && !layered, below("--lower-components")),
+            (self.d_lower.is_some() && !layered, below("--d-lower")),
+            (
+                self.activation.is_some() && !mixture,
+                format!("--activation is given, but the {head} head has no mixture"),
+            ),
+            (self.frequent.is_some() && !gated, gate("--frequent")),
+            (self.d_gate.is_some() && !gated, gate("--d-gate")),
+            (
+                self.options == LossOption::PriorCv && !mixture,
+                format!("--options prior-cv needs priors, but the {head} head has no mixture"),
+            ),
+            (self.targets != TargetWords::Even && !plain, "--targets zipf has only --options plain".into()),
+            (
+                self.division.is_some() && !has_clusters,
+                "--division is given, but the head has no clusters: give --cutoffs".into(),
+            ),
+            (
+                self.k.is_some() && self.mode != Mode::TopK,
+                "--k is given, but only --mode top-k lists words".into(),
+            ),
+            (k == 0 || k > vocab, format!("--k is {k}, but must be from 1 to the vocabulary's {vocab}")),
+            (
+                has_clusters && of_all_words,
+                format!("--options {option} needs every word of every token, but the head has clusters"),
+            ),
+            (burn && has_clusters, "--layers burn has no clusters: leave --cutoffs out".into()),
+            (
+                burn && head != Head::Common(HeadKind::Softmax),
+                format!("--layers burn has no {head}, only --head softmax"),
+            ),
+            (burn && (!step || !plain), "--layers burn has only --mode step with --options plain".into()),
         ];
-        if has_clusters && of_all_words.contains(&self.options) {
-            let option =
-                self.options.to_possible_value().map_or(String::new(), |value| value.get_name().into());
-            return Err(format!(
-                "--options {option} needs every word of every token, but the head has clusters"
-            )
-            .into());
-        }
-        match self.layers {
-            Layers::Burn if has_clusters => Err("--layers burn has no clusters: leave --cutoffs out".into()),
-            Layers::Burn if head != Head::Common(HeadKind::Softmax) => {
-                Err(format!("--layers burn has no {head}, only --head softmax").into())
-            }
-            Layers::Burn if !step || !plain => {
-                Err("--layers burn has only --mode step with --options plain".into())
-            }
-            _ => Ok(()),
+        match faults.into_iter().find(|(is_there, _)| *is_there) {
+            Some((_, line)) => Err(line.into()),
+            None => Ok(()),
         }
     }
 
@@ -400,11 +392,8 @@ impl Timed {
         let (words, d_hidden) = (args.targets.draw(args.rows(), config.vocab), config.d_hidden);
         match layer {
             OutputLayer::Head(head) if args.mode != Mode::Step => {
-                let prediction = OutputPrediction::new(head, &words, d_hidden, args.mode, device);
-                Self::Prediction(match args.k {
-                    Some(k) => prediction.with_top(k),
-                    None => prediction,
-                })
+                let top = args.k.unwrap_or(config.vocab.min(10));
+                Self::Prediction(OutputPrediction::new(head, &words, d_hidden, args.mode, top, device))
             }
             layer => Self::Step(OutputStep::new(layer, words, d_hidden, option, device)),
         }
@@ -439,9 +428,9 @@ fn measure(
         Layers::Fused => OutputLayer::Head(config.init(&place)),
         Layers::Burn => OutputLayer::burn(config.d_embedding, config.vocab, &place),
     };
-    let layer = if args.dtype == FloatType::F32 { layer } else { layer.cast(args.dtype.dtype()) };
+    let layer = if args.dtype == FloatType::F32 { layer } else { cast_parameters(layer, args.dtype.dtype()) };
     // Parameters and inputs are no part of what a step adds.
-    layer.create();
+    create_parameters(&layer);
     let params = layer.num_params();
     let mut timed = Timed::new(layer.clone(), args, config, args.options, &place);
     device.sync()?;

@@ -100,11 +100,7 @@ pub fn run(args: &BenchReportArgs) -> Result<(), Failure> {
 fn read(paths: &[PathBuf]) -> Result<Vec<Pairing>, Failure> {
     let mut pairings: Vec<Pairing> = vec![];
     for path in paths {
-        let before = pairs(&pairings);
         read_file(path, &mut pairings)?;
-        if pairs(&pairings) == before {
-            return Err(format!("`{}` holds no pair of runs", path.display()).into());
-        }
     }
     // What is of one workload stands together, in the order of the workloads' first runs.
     let order: Vec<String> = pairings.iter().map(|pairing| pairing.what.clone()).collect();
@@ -112,14 +108,10 @@ fn read(paths: &[PathBuf]) -> Result<Vec<Pairing>, Failure> {
     Ok(pairings)
 }
 
-fn pairs(pairings: &[Pairing]) -> usize {
-    pairings.iter().map(|pairing| pairing.ours.len()).sum()
-}
-
 fn read_file(path: &Path, pairings: &mut Vec<Pairing>) -> Result<(), Failure> {
     let text =
         fs::read_to_string(path).map_err(|error| format!("cannot read `{}`: {error}", path.display()))?;
-    let mut ours: Option<Run> = None;
+    let (mut ours, mut has_pairs): (Option<Run>, bool) = (None, false);
     for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let place = || format!("`{}` line {}", path.display(), number + 1);
         let run: Run =
@@ -132,6 +124,7 @@ fn read_file(path: &Path, pairings: &mut Vec<Pairing>) -> Result<(), Failure> {
             let what = &run.what;
             return Err(format!("{}: a peer's run of {what} without one of {OURS} before it", place()).into());
         };
+        has_pairs = true;
         let (own, precision) = (own.result.clone(), own.result.precision().to_string());
         let same = |pairing: &&mut Pairing| {
             pairing.what == run.what && pairing.peer == run.who && pairing.precision == precision
@@ -150,7 +143,10 @@ fn read_file(path: &Path, pairings: &mut Vec<Pairing>) -> Result<(), Failure> {
             }),
         }
     }
-    Ok(())
+    match has_pairs {
+        true => Ok(()),
+        false => Err(format!("`{}` holds no pair of runs", path.display()).into()),
+    }
 }
 
 fn table(pairings: &[Pairing]) -> String {

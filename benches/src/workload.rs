@@ -78,9 +78,10 @@ impl Training {
 
 /// A stack of LSTM layers with its input.
 pub struct LstmStack {
-    layers: Vec<Lstm>,
+    /// The layers, from the first to the last.
+    pub layers: Vec<Lstm>,
     /// `[T, B, sizes[0]]`
-    x: Tensor<3>,
+    pub x: Tensor<3>,
 }
 
 impl LstmStack {
@@ -99,16 +100,6 @@ impl LstmStack {
     pub fn tokens(&self) -> usize {
         let [steps, batch, _] = self.x.dims();
         steps * batch
-    }
-
-    /// The first layer.
-    pub fn layer(&self) -> &Lstm {
-        &self.layers[0]
-    }
-
-    /// The input, `[T, B, I]`.
-    pub fn x(&self) -> Tensor<3> {
-        self.x.clone()
     }
 
     /// Forward and backward of the sum of all outputs, which is returned; each recurrent weight is dropped with the

@@ -1,6 +1,6 @@
 //! The programs that measure, and the table of what they measured.
 
-#[path = "../../crates/cli/tests/harness.rs"]
+#[path = "../../crates/cli/tests/cli/harness.rs"]
 mod harness;
 
 use std::fs;

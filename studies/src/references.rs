@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use seq2seq::data::DialogConfig;
 use seq2seq::retrieve::{RetrievalConfig, write_references};
-use serde::Serialize;
+use serde_json::json;
 
 use program::failure::Failure;
 use program::files::{Force, refuse_file};
@@ -35,12 +35,6 @@ pub struct ReferencesArgs {
     pub json: bool,
 }
 
-#[derive(Serialize)]
-struct Written {
-    file: PathBuf,
-    references: usize,
-}
-
 /// Writes a file of references.
 ///
 /// # Errors
@@ -51,7 +45,7 @@ pub fn run(args: &ReferencesArgs) -> Result<(), Failure> {
     let config = RetrievalConfig { window: args.window, extra: args.extra };
     let references = write_references(&args.data, &args.out, &DialogConfig::default(), config)?;
     match args.json {
-        true => print_json(&Written { file: args.out.clone(), references }),
+        true => print_json(&json!({ "file": args.out, "references": references })),
         false => println!("{references} references written to {}", args.out.display()),
     }
     Ok(())

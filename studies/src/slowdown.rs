@@ -268,6 +268,6 @@ fn chart(text: Text, rows: &[Slowdown]) -> Chart {
         x: ("components K", Scale::Linear),
         y: ("slowdown", Scale::Linear),
         lines,
-        labels: SeriesLabelPosition::UpperLeft,
+        labels: Some(SeriesLabelPosition::UpperLeft),
     }
 }

@@ -1,6 +1,6 @@
 //! The studies: what they find, draw, keep and refuse.
 
-#[path = "../../crates/cli/tests/harness.rs"]
+#[path = "../../crates/cli/tests/cli/harness.rs"]
 mod harness;
 mod pictures;
 
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 #[cfg(unix)]
 use harness::child_signal;
-use harness::{Program, assert_pictures, number, wait_for};
+use harness::{Program, assert_pictures, number, parsed, stderr, wait_for};
 use serde_json::{Value, json};
 
 const STUDIES: Program = Program(env!("CARGO_BIN_EXE_studies"));
@@ -19,10 +19,9 @@ const STUDIES: Program = Program(env!("CARGO_BIN_EXE_studies"));
 /// A grid of 20 fits of 80 steps.
 const SMALL: &str = "--contexts 30 --alphas 0.1,1 --words 10 --dims 2,8 --epochs 20 --batch 8 --json";
 
-/// The program in a folder, which may end with any status; its objects on standard output.
+/// The objects on standard output of a program that has ended with any status.
 fn lines(output: &Output) -> Vec<Value> {
-    let text = String::from_utf8(output.stdout.clone()).unwrap();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    parsed(str::from_utf8(&output.stdout).unwrap())
 }
 
 /// The same without wall-clock times.
@@ -125,32 +124,22 @@ fn fits_are_kept_and_those_that_are_there_are_not_made_again() {
     let few = "synthetic --contexts 30 --alphas 0.1 --words 10 --dims 2 --epochs 20 --batch 8 --heads softmax,mos --json";
     let more = format!("{few} --lr 0.1,0.001 --seeds 28,29");
     STUDIES.objects(path, &format!("{few} --out kept"));
-    let fits = |folder: &str| -> Vec<Value> {
-        let text = fs::read_to_string(path.join(folder).join("fits.jsonl")).unwrap();
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-    };
-    assert_eq!(fits("kept").len(), 2);
-    assert_eq!(fits("kept")[0]["settings"]["head"], "softmax");
-    assert!(
-        fits("kept")[0]["settings"]["components"].is_null() && fits("kept")[1]["settings"]["components"] == 3
-    );
+    let kept = || parsed(&fs::read_to_string(path.join("kept/fits.jsonl")).unwrap());
+    let before = kept();
+    assert_eq!((before.len(), &before[0]["settings"]["head"]), (2, &"softmax".into()));
+    let components = [0, 1].map(|fit: usize| &before[fit]["settings"]["components"]);
+    assert_eq!(components, [&Value::Null, &3.into()]);
 
     // What is there keeps its time, so that it was not made again; what has no such part does not depend on it.
-    let before = fits("kept");
     let outcomes = STUDIES.objects(path, &format!("{more} --knots 9 --out kept"));
-    assert_eq!((fits("kept").len(), &fits("kept")[..2]), (8, &before[..]));
+    assert_eq!((kept().len(), &kept()[..2]), (8, &before[..]));
     let straight = STUDIES.objects(path, &more);
     assert_eq!(timeless(outcomes.clone()), timeless(straight));
     for outcome in &outcomes {
         // A hundredth of the rate has hardly begun to learn.
         assert_eq!((&outcome["lr"], outcome["fits"].as_array().unwrap().len()), (&0.1.into(), 4));
-        let kls: Vec<f64> = outcome["fits"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .filter(|fit| fit["lr"] == 0.1)
-            .map(|fit| number(fit, "kl"))
-            .collect();
+        let learnt = outcome["fits"].as_array().unwrap().iter().filter(|fit| fit["lr"] == 0.1);
+        let kls: Vec<f64> = learnt.map(|fit| number(fit, "kl")).collect();
         assert!(
             (number(outcome, "kl") - (kls[0] + kls[1]) / 2.0).abs() < 1e-12
                 && number(outcome, "kl_spread") > 0.0
@@ -162,13 +151,12 @@ fn fits_are_kept_and_those_that_are_there_are_not_made_again() {
         table.contains(" ± ") && table.contains("2 seeds") && table.contains("lowest training loss"),
         "{table}"
     );
-    assert_eq!(fits("kept").len(), 8);
+    assert_eq!(kept().len(), 8);
 
     // A rate at which nothing is learnt loses to any other, and alone is an answer too.
     let line = "synthetic --contexts 30 --alphas 0.1 --words 10 --dims 2 --epochs 20 --batch 8 --heads softmax --json";
     let output = STUDIES.run(path, &format!("{line} --lr 1e38"));
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{errors}");
+    let errors = stderr(&output, 1);
     assert!(errors.contains("1 heads diverged") && lines(&output)[0]["kl"].is_null(), "{errors}");
     assert_eq!(STUDIES.objects(path, &format!("{line} --lr 1e38,0.1"))[0]["lr"], 0.1);
 
@@ -230,13 +218,9 @@ fn an_interrupt_saves_the_fit_under_way() {
     wait_for(&path.join("kept/unfinished/position.json"));
     STUDIES.refused(path, line, &["`kept` is in use: another process fits there"]);
     child_signal(&child, "INT");
-    let output = child.wait_with_output().unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(130), "{errors}");
-    assert!(
-        errors.contains("stopped after 0 of 1 fits, the next one saved; the same command goes on"),
-        "{errors}"
-    );
+    let errors = stderr(&child.wait_with_output().unwrap(), 130);
+    let stopped = "stopped after 0 of 1 fits, the next one saved; the same command goes on";
+    assert!(errors.contains(stopped), "{errors}");
     // Damage is found before anything is trained.
     fs::write(path.join("kept/unfinished/optimiser.bin"), "").unwrap();
     STUDIES.refused(path, line, &["kept/unfinished/optimiser.bin` is damaged"]);

@@ -5,7 +5,7 @@ use burn::nn::loss::{CrossEntropyLoss, CrossEntropyLossConfig};
 use burn::nn::{Initializer, Linear, LinearConfig};
 use burn::tensor::{DType, Device, Distribution, Int, Tensor};
 use clap::ValueEnum;
-use highrank::{Divergence, HeadConfig, LogProbOptions, LossOptions, OutputHead, Sampling, cast_parameters};
+use highrank::{Divergence, HeadConfig, LogProbOptions, LossOptions, OutputHead, Sampling};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use serde::Serialize;
@@ -13,50 +13,27 @@ use serde::Serialize;
 /// An output layer whose training step is timed.
 // There is one: the size of the largest variant costs nothing.
 #[allow(clippy::large_enum_variant)]
-#[derive(Debug, Clone)]
+#[derive(Module, Debug)]
 pub enum OutputLayer {
     /// A head, with its fused loss.
     Head(OutputHead),
-    /// Burn's own layers, which keep the logits of all tokens.
-    Burn(Linear, CrossEntropyLoss),
+    /// Burn's own layer, whose loss keeps the logits of all tokens.
+    Burn(Linear),
 }
 
 impl OutputLayer {
-    /// Burn's `Linear` with the head's initial values and `CrossEntropyLoss`, of width `d` over `vocab` words.
+    /// Burn's `Linear` with the head's initial values, of width `d` over `vocab` words.
     pub fn burn(d: usize, vocab: usize, device: &Device) -> Self {
         let linear =
             LinearConfig::new(d, vocab).with_initializer(Initializer::Uniform { min: -0.1, max: 0.1 });
-        Self::Burn(linear.init(device), CrossEntropyLossConfig::new().init(device))
+        Self::Burn(linear.init(device))
     }
 
-    /// Number of parameters.
-    pub fn num_params(&self) -> usize {
-        match self {
-            Self::Head(head) => head.num_params(),
-            Self::Burn(linear, _) => linear.num_params(),
-        }
-    }
-
-    /// With all parameters of a float type; the inputs that are made for the layer follow.
-    pub fn cast(self, dtype: DType) -> Self {
-        match self {
-            Self::Head(head) => Self::Head(cast_parameters(head, dtype)),
-            Self::Burn(linear, loss) => Self::Burn(cast_parameters(linear, dtype), loss),
-        }
-    }
-
+    /// The type of the parameters, which the inputs that are made for the layer have, too.
     fn dtype(&self) -> DType {
         match self {
             Self::Head(head) => head_dtype(head),
-            Self::Burn(linear, _) => linear.weight.val().dtype(),
-        }
-    }
-
-    /// [Creates](create_parameters) all parameters.
-    pub fn create(&self) {
-        match self {
-            Self::Head(head) => create_parameters(head),
-            Self::Burn(linear, _) => create_parameters(linear),
+            Self::Burn(linear) => linear.weight.val().dtype(),
         }
     }
 }
@@ -121,30 +98,23 @@ const LISTED: usize = 16;
 impl LossOption {
     /// What it asks of a head, for targets over its vocabulary.
     fn asked(self, head: &OutputHead, targets: &[i64], device: &Device) -> Asked {
-        let entropy = self == Self::Policy;
-        match self {
-            Self::Plain => Asked::Loss,
+        let (options, vocab) = (LossOptions::new(), head.vocab());
+        let weights = |count: usize| Tensor::<1>::random([count], Distribution::Uniform(0.5, 1.5), device);
+        Asked::Options(match self {
+            Self::Plain => return Asked::Loss,
             Self::LogProbs | Self::Policy => {
                 let advantages = Tensor::random([targets.len(), 1], Distribution::Normal(0.0, 1.0), device);
-                Asked::LogProbs(LogProbOptions::new().with_entropy(entropy), advantages)
+                let options = LogProbOptions::new().with_entropy(self == Self::Policy);
+                return Asked::LogProbs(options, advantages);
             }
             Self::Distillation => {
-                let (d, vocab) = (head.decoder.d_embedding, head.vocab());
+                let d = head.decoder.d_embedding;
                 let teacher = HeadConfig::softmax(d, vocab).with_precision(head.precision).init(device);
                 let teacher = teacher.distribution(random_hidden(targets.len(), d, DType::F32, device));
-                Asked::Options(LossOptions::new().with_distillation(teacher, Divergence::ForwardKl))
+                options.with_distillation(teacher, Divergence::ForwardKl)
             }
-            _ => Asked::Options(self.options(targets, head.vocab(), device)),
-        }
-    }
-
-    /// Its options for targets over a vocabulary of a size.
-    fn options(self, targets: &[i64], vocab: usize, device: &Device) -> LossOptions {
-        let options = LossOptions::new();
-        let weights = |count: usize| Tensor::<1>::random([count], Distribution::Uniform(0.5, 1.5), device);
-        match self {
-            // Temperature is the head's, and others are no options of a loss alone.
-            Self::Plain | Self::Temperature | Self::Distillation | Self::LogProbs | Self::Policy => options,
+            // The head's.
+            Self::Temperature => options,
             Self::Entropy => options.with_entropy_bonus(0.01),
             Self::Ignore => options.with_ignore_index(IGNORED),
             Self::Smoothing => options.with_label_smoothing(0.1),
@@ -162,7 +132,7 @@ impl LossOption {
             Self::Statistics => options.with_statistics(true),
             Self::Weights => options.with_token_weights(weights(targets.len())),
             Self::ClassWeights => options.with_class_weights(weights(vocab)),
-        }
+        })
     }
 }
 
@@ -228,6 +198,8 @@ enum Asked {
 #[derive(Debug, Clone)]
 pub struct OutputStep {
     layer: OutputLayer,
+    /// Of Burn's own layer.
+    cross_entropy: CrossEntropyLoss,
     /// `[N, H]`, tracked.
     hidden: Tensor<2>,
     /// `[N]`
@@ -260,7 +232,8 @@ impl OutputStep {
             OutputLayer::Burn(..) => Asked::Loss,
         };
         let targets = Tensor::from_data(words.as_slice(), device);
-        Self { layer, hidden: hidden.detach().require_grad(), targets, asked }
+        let cross_entropy = CrossEntropyLossConfig::new().init(device);
+        Self { layer, cross_entropy, hidden: hidden.detach().require_grad(), targets, asked }
     }
 
     /// Makes one step. Returns the loss in nats.
@@ -278,7 +251,7 @@ impl OutputStep {
                 let bonus = made.entropy.map(|entropy| entropy.mean() * 0.01);
                 -bonus.map_or(gain.clone(), |bonus| gain + bonus)
             }
-            (OutputLayer::Burn(linear, loss), _) => loss.forward(linear.forward(hidden), targets),
+            (OutputLayer::Burn(linear), _) => self.cross_entropy.forward(linear.forward(hidden), targets),
         };
         let gradients = loss.backward();
         let value = loss.inner().into_scalar();
@@ -302,24 +275,23 @@ pub struct OutputPrediction {
 }
 
 impl OutputPrediction {
-    /// Words that [`Mode::TopK`] asks for unless told otherwise, as far as the vocabulary has them.
-    pub const TOP: usize = 10;
-
-    /// For the target words of all tokens and hidden states of width `d_hidden`. The device tracks no gradients.
+    /// For the target words of all tokens and hidden states of width `d_hidden`; [`Mode::TopK`] asks for `top` words. The device tracks
+    /// no gradients.
     ///
     /// # Panics
     /// If the mode is [`Mode::Step`].
-    pub fn new(head: OutputHead, words: &[i64], d_hidden: usize, mode: Mode, device: &Device) -> Self {
+    pub fn new(
+        head: OutputHead,
+        words: &[i64],
+        d_hidden: usize,
+        mode: Mode,
+        top: usize,
+        device: &Device,
+    ) -> Self {
         assert!(mode != Mode::Step, "OutputPrediction: a step is no prediction");
         let hidden = random_hidden(words.len(), d_hidden, head_dtype(&head), device);
         let targets = Tensor::from_data(words, device);
-        let top = Self::TOP.min(head.vocab());
         Self { head, mode, top, hidden, targets, rng: Pcg64::seed_from_u64(0) }
-    }
-
-    /// With the number of words that [`Mode::TopK`] asks for in place of [`TOP`](Self::TOP).
-    pub fn with_top(self, top: usize) -> Self {
-        Self { top, ..self }
     }
 
     /// Predicts once.
@@ -350,6 +322,7 @@ fn random_hidden(tokens: usize, width: usize, dtype: DType, device: &Device) -> 
 #[cfg(all(test, feature = "flex"))]
 mod tests {
     use super::*;
+    use highrank::cast_parameters;
 
     const D: usize = 6;
     const VOCAB: usize = 40;
@@ -370,7 +343,7 @@ mod tests {
         let OutputLayer::Head(head) = &fused.layer else { unreachable!() };
         let mut layer = OutputLayer::burn(D, VOCAB, &fused.hidden.device());
         assert_eq!(layer.num_params(), head.num_params());
-        let OutputLayer::Burn(linear, _) = &mut layer else { unreachable!() };
+        let OutputLayer::Burn(linear) = &mut layer else { unreachable!() };
         let weight = head.decoder.weight.as_ref().unwrap().val().transpose();
         linear.weight = Param::from_tensor(weight.detach());
         linear.bias = head.decoder.bias.as_ref().map(|bias| Param::from_tensor(bias.val().detach()));
@@ -399,7 +372,7 @@ mod tests {
     fn a_layer_of_another_type_has_nearly_the_same_loss() {
         let wide = step(LossOption::Plain);
         let device = wide.hidden.device();
-        let layer = wide.layer.clone().cast(DType::BF16);
+        let layer = cast_parameters(wide.layer.clone(), DType::BF16);
         assert_eq!(layer.dtype(), DType::BF16);
         let words = TargetWords::Even.draw(20, VOCAB);
         let short = OutputStep::new(layer, words, D, LossOption::Plain, &device);
@@ -434,11 +407,11 @@ mod tests {
         for mode in &Mode::value_variants()[1..] {
             let head = HeadConfig::mos(D, 4, VOCAB, 2).init(&device);
             let words = TargetWords::Even.draw(3, VOCAB);
-            let mut prediction = OutputPrediction::new(head, &words, D, *mode, &device);
-            prediction.run();
-            prediction = prediction.with_top(VOCAB);
-            prediction.run();
-            assert!((prediction.loss() - (VOCAB as f64).ln()).abs() < 0.5, "{mode:?}");
+            for top in [10, VOCAB] {
+                let mut prediction = OutputPrediction::new(head.clone(), &words, D, *mode, top, &device);
+                prediction.run();
+                assert!((prediction.loss() - (VOCAB as f64).ln()).abs() < 0.5, "{mode:?}");
+            }
         }
     }
 }

@@ -4,26 +4,11 @@
 //! Both act in training only, that is on tensors of an autodiff device. What they keep is scaled by `1/(1-p)`, so the mean does
 //! not change. Masks are constants of the autodiff graph.
 
-use burn::tensor::{Distribution, Gradients, Int, Tensor};
+use burn::tensor::{DType, Device, Distribution, Gradients, Int, Tensor};
 use runs::WordRows;
 
-/// Locked (variational) dropout of a sequence: one mask `[1, B, F]`, shared by all T time steps.
-///
-/// # Shapes
-///
-/// - `x` and the result: `[T, B, F]`
-///
-/// # Panics
-///
-/// If `p` is not in [0, 1).
-pub fn locked(x: Tensor<3>, p: f64) -> Tensor<3> {
-    let [_, batch, features] = x.dims();
-    let mask = mask(&x, [batch, features], p);
-    locked_by(x, mask)
-}
-
-/// As [`locked`], by a given mask `[B, F]`.
-pub(crate) fn locked_by(x: Tensor<3>, mask: Option<Tensor<2>>) -> Tensor<3> {
+/// Locked (variational) dropout of a sequence `[T, B, F]` by a mask `[B, F]`, which all T time steps share.
+pub(crate) fn locked(x: Tensor<3>, mask: Option<Tensor<2>>) -> Tensor<3> {
     let Some(mask) = mask else { return x };
     let [steps, batch, features] = x.dims();
     // As rows of one step: multiplying each row by the same one is a fast path of the CPU backend.
@@ -31,43 +16,31 @@ pub(crate) fn locked_by(x: Tensor<3>, mask: Option<Tensor<2>>) -> Tensor<3> {
     (x.reshape([steps, batch * features]) * mask).reshape([steps, batch, features])
 }
 
-/// Looks tokens up in an embedding of which whole words are dropped: one draw per row of the vocabulary, so
-/// a dropped word is zero wherever it occurs in this pass.
+/// Looks tokens `[T, B]` up in an embedding of which whole words are dropped by a mask `[V]`: a dropped word is zero wherever it
+/// occurs in this pass.
 ///
-/// The result is that of a lookup in `embedding ∘ mask`, without making that matrix.
-///
-/// # Shapes
-///
-/// - `embedding`: `[V, d]`; `tokens`: `[T, B]`, each below V
-/// - returns `[T, B, d]`
-///
-/// # Panics
-///
-/// If `p` is not in [0, 1).
-pub fn embed(embedding: Tensor<2>, tokens: Tensor<2, Int>, p: f64) -> Tensor<3> {
-    let mask = mask(&embedding, [embedding.dims()[0]], p);
-    embed_by(&WordRows::Whole, embedding, tokens, mask)
-}
-
-/// As [`embed`], by a given mask `[V]` of the words, in the rows that a model has.
-pub(crate) fn embed_by(
+/// The result `[T, B, d]` is that of a lookup in `embedding ∘ mask`, without making that matrix.
+pub(crate) fn embed(
     vocabulary: &WordRows,
     embedding: Tensor<2>,
     tokens: Tensor<2, Int>,
     mask: Option<Tensor<1>>,
 ) -> Tensor<3> {
     let kept = mask.map(|mask| kept_words(mask, &tokens));
-    let rows = vocabulary.lookup(embedding, tokens);
-    match kept {
-        Some(kept) => rows * kept,
-        None => rows,
-    }
+    times(vocabulary.lookup(embedding, tokens), kept)
 }
 
 /// The mask of each token's word, `[T, B, 1]`.
 fn kept_words(mask: Tensor<1>, tokens: &Tensor<2, Int>) -> Tensor<3> {
     let [steps, batch] = tokens.dims();
     mask.select(0, tokens.clone().reshape([steps * batch])).reshape([steps, batch, 1])
+}
+
+fn times(rows: Tensor<3>, kept: Option<Tensor<3>>) -> Tensor<3> {
+    match kept {
+        Some(kept) => rows * kept,
+        None => rows,
+    }
 }
 
 /// The masks of one training step. Each is 0 where something is dropped and `1/(1-p)` elsewhere; none drops nothing.
@@ -127,7 +100,7 @@ pub(crate) struct Lookup {
 }
 
 impl Lookup {
-    /// As [`embed_by`], for an embedding on an autodiff device.
+    /// As [`embed`], for an embedding on an autodiff device.
     pub(crate) fn new(
         vocabulary: &WordRows,
         embedding: Tensor<2>,
@@ -136,11 +109,7 @@ impl Lookup {
     ) -> Self {
         let kept = mask.map(|mask| kept_words(mask, &tokens));
         let rows = vocabulary.lookup(embedding.clone().inner(), tokens.clone());
-        let rows = match &kept {
-            Some(kept) => rows * kept.clone(),
-            None => rows,
-        };
-        let mut rows = Tensor::from_inner(rows);
+        let mut rows = Tensor::from_inner(times(rows, kept.clone()));
         if let Some(strategy) = embedding.gradient_checkpointing_strategy() {
             rows = rows.with_gradient_checkpointing_strategy(strategy);
         }
@@ -157,10 +126,7 @@ impl Lookup {
     pub(crate) fn finish(self, grads: &mut Gradients) {
         let Some(rows) = self.rows.grad_remove(grads) else { return };
         let [steps, batch, width] = rows.dims();
-        let rows = match self.kept {
-            Some(kept) => rows * kept,
-            None => rows,
-        };
+        let rows = times(rows, self.kept);
         // Taken out, not borrowed: the only owner of its memory is added to in place.
         let all =
             self.embedding.grad_remove(grads).unwrap_or_else(|| self.embedding.clone().inner().zeros_like());
@@ -169,13 +135,14 @@ impl Lookup {
     }
 }
 
-/// Checks a probability of dropping.
+/// Whether there is anything to drop: in training, and if `p` is not 0.
 ///
 /// # Panics
 ///
 /// If `p` is not in [0, 1).
-pub(crate) fn check_probability(p: f64) {
+pub(crate) fn acts(p: f64, device: &Device) -> bool {
     assert!((0.0..1.0).contains(&p), "dropout: the probability is {p}, but must be at least 0 and below 1");
+    p != 0.0 && device.is_autodiff()
 }
 
 /// A mask of the given shape for `like`, if there is anything to drop.
@@ -188,23 +155,33 @@ pub(crate) fn mask<const D: usize, const E: usize>(
     shape: [usize; E],
     p: f64,
 ) -> Option<Tensor<E>> {
-    check_probability(p);
     let device = like.device();
-    if p == 0.0 || !device.is_autodiff() {
-        return None;
-    }
-    let options = (&device.without_autodiff(), like.dtype());
-    let kept = Tensor::random(shape, Distribution::Bernoulli(1.0 - p), options);
-    Some(kept * (1.0 / (1.0 - p)))
+    acts(p, &device).then(|| drawn(shape, p, &device.without_autodiff(), like.dtype()))
+}
+
+/// A mask on a device without autodiff.
+pub(crate) fn drawn<const D: usize>(shape: [usize; D], p: f64, device: &Device, dtype: DType) -> Tensor<D> {
+    let kept = Tensor::random(shape, Distribution::Bernoulli(1.0 - p), (device, dtype));
+    kept * (1.0 / (1.0 - p))
 }
 
 #[cfg(all(test, feature = "flex"))]
 mod tests {
     use super::*;
-    use burn::tensor::{DType, Device};
 
     fn training() -> Device {
         Device::flex().autodiff()
+    }
+
+    fn locked(x: Tensor<3>, p: f64) -> Tensor<3> {
+        let [_, batch, features] = x.dims();
+        let mask = mask(&x, [batch, features], p);
+        super::locked(x, mask)
+    }
+
+    fn embed(embedding: Tensor<2>, tokens: Tensor<2, Int>, p: f64) -> Tensor<3> {
+        let mask = mask(&embedding, [embedding.dims()[0]], p);
+        super::embed(&WordRows::Whole, embedding, tokens, mask)
     }
 
     fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {

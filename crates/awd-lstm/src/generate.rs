@@ -38,20 +38,6 @@ impl<R: Rng> Iterator for Draws<'_, R> {
 }
 
 impl LanguageModel {
-    /// Draws the `tokens` tokens that follow `prompt`: the first of [`draws`](Self::draws).
-    ///
-    /// # Errors
-    /// As [`draws`](Self::draws).
-    pub fn generate(
-        &self,
-        prompt: &[u32],
-        tokens: usize,
-        sampling: &Sampling,
-        rng: &mut impl Rng,
-    ) -> Result<Vec<u32>> {
-        Ok(self.draws(prompt, sampling, rng)?.take(tokens).collect())
-    }
-
     /// Draws the tokens that follow `prompt`, whose tokens are read first and not returned. A token is drawn when it is asked for.
     ///
     /// The same `rng` gives the same tokens on the same device. Dropout acts if the model is on an autodiff device: use
@@ -90,30 +76,24 @@ mod tests {
         model
     }
 
-    fn rng(seed: u64) -> Pcg64Mcg {
-        Pcg64Mcg::seed_from_u64(seed)
+    fn draws<'a>(
+        model: &'a LanguageModel,
+        prompt: &[u32],
+        sampling: &'a Sampling,
+        seed: u64,
+    ) -> Result<Draws<'a, Pcg64Mcg>> {
+        model.draws(prompt, sampling, Pcg64Mcg::seed_from_u64(seed))
     }
 
     #[test]
     fn the_seed_fixes_the_text() {
-        let model = model();
-        let sampling = Sampling::new();
-        let text = |seed| model.generate(&[1, 2], 30, &sampling, &mut rng(seed)).unwrap();
+        let (model, sampling) = (model(), Sampling::new());
+        let text = |seed| draws(&model, &[1, 2], &sampling, seed).unwrap().take(30).collect::<Vec<u32>>();
+        // Drawn when they are asked for: there is no end of them.
         assert_eq!(text(3).len(), 30);
         assert_eq!(text(3), text(3));
         assert_ne!(text(3), text(4));
         assert!(text(3).iter().all(|&word| word < 13));
-        assert!(model.generate(&[1], 0, &sampling, &mut rng(3)).unwrap().is_empty());
-    }
-
-    #[test]
-    fn words_are_drawn_when_they_are_asked_for() {
-        let model = model();
-        let sampling = Sampling::new();
-        // More than any memory holds, had they to be drawn at once.
-        let draws = model.draws(&[1, 2], &sampling, rng(3)).unwrap().take(usize::MAX);
-        let first: Vec<u32> = draws.take(30).collect();
-        assert_eq!(first, model.generate(&[1, 2], 30, &sampling, &mut rng(3)).unwrap());
     }
 
     #[test]
@@ -121,7 +101,7 @@ mod tests {
         let model = model();
         let sampling = Sampling::new().with_top_k(Some(1));
         let prompt = [4, 9, 2];
-        let drawn = model.generate(&prompt, 12, &sampling, &mut rng(1)).unwrap();
+        let drawn: Vec<u32> = draws(&model, &prompt, &sampling, 1).unwrap().take(12).collect();
         let text = [prompt.as_slice(), &drawn].concat();
         // The state carried from word to word is that of the text read at once.
         let ids: Vec<i32> = text.iter().map(|&id| id as i32).collect();
@@ -135,9 +115,8 @@ mod tests {
     #[test]
     fn bad_options_and_prompts_are_refused() {
         let model = model();
-        let refused = |prompt: &[u32], sampling: Sampling| {
-            model.generate(prompt, 3, &sampling, &mut rng(1)).unwrap_err().to_string()
-        };
+        let refused =
+            |prompt: &[u32], sampling: Sampling| draws(&model, prompt, &sampling, 1).unwrap_err().to_string();
         assert!(refused(&[], Sampling::new()).contains("prompt is empty"));
         assert!(refused(&[1, 13], Sampling::new()).contains("prompt is token 13"));
         assert!(refused(&[1], Sampling::new().with_top_k(Some(0))).contains("top_k"));

@@ -17,7 +17,7 @@
 //! * [`config`]: [`ModelConfig`], [`TrainConfig`] and the presets; [`sizes`]: models of equal numbers of parameters;
 //! * [`model`]: [`LanguageModel`], its state and its losses;
 //! * [`lstm`]: the LSTM layer, one operation over the whole sequence with a hand-written backward pass, and DropConnect;
-//! * [`dropout`], [`regularisation`]: locked dropout, word dropout, AR and TAR;
+//! * [`dropout`], [`regularisation`]: the masks of a step, AR and TAR;
 //! * [`generate`]: text from a model;
 //! * [`data`]: batches of a corpus; [`language`]: a generated language with a known distribution;
 //! * [`train`]: the training program as a library;

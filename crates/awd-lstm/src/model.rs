@@ -53,7 +53,7 @@ pub struct LmState {
     pub layers: Vec<LstmState>,
 }
 
-/// What a training step returns.
+/// The loss of a training step and what it is made of.
 #[derive(Clone, Debug)]
 pub struct StepLoss {
     /// Mean nll over all T·B tokens, in nats, `[1]`.
@@ -66,8 +66,20 @@ pub struct StepLoss {
     pub tar: Tensor<1>,
     /// The term of a mixture's priors, `prior_cv · cv²`, `[1]`; 0 if `prior_cv` is, or without priors.
     pub prior_cv: Tensor<1>,
-    /// State after the last time step. It still has its history: see [`LmState::detach`].
-    pub state: LmState,
+}
+
+impl StepLoss {
+    /// In the order of the fields.
+    pub(crate) fn into_array(self) -> [Tensor<1>; 5] {
+        let Self { nll, total, ar, tar, prior_cv } = self;
+        [nll, total, ar, tar, prior_cv]
+    }
+
+    /// The same outside of their graph.
+    pub(crate) fn inner(self) -> Self {
+        let [nll, total, ar, tar, prior_cv] = self.into_array().map(Tensor::inner);
+        Self { nll, total, ar, tar, prior_cv }
+    }
 }
 
 /// The terms of a training step's loss in two graphs, that of the output layer and that of the layers below it.
@@ -228,7 +240,8 @@ impl LanguageModel {
         self.dropouts
     }
 
-    /// The losses of one training step.
+    /// The losses of one training step, and the state after the last time step. That still has its history: see
+    /// [`LmState::detach`].
     ///
     /// ```text
     /// total = mean nll + alpha · mean(x_L²) + beta · mean((r_L[t+1] - r_L[t])²) + prior_cv · cv²
@@ -250,7 +263,7 @@ impl LanguageModel {
         targets: Tensor<2, Int>,
         state: LmState,
         penalties: Penalties,
-    ) -> StepLoss {
+    ) -> (StepLoss, LmState) {
         self.loss_of(self.encode(tokens, state), targets, None, penalties)
     }
 
@@ -291,9 +304,10 @@ impl LanguageModel {
         state: LmState,
         masks: Masks,
         penalties: Penalties,
-    ) -> (StepLoss, Lookup) {
+    ) -> (StepLoss, LmState, Lookup) {
         let (encoded, latent, lookup) = self.encode_beside_lookup(tokens, state, masks);
-        (self.loss_of(encoded, targets, latent, penalties), lookup)
+        let (loss, state) = self.loss_of(encoded, targets, latent, penalties);
+        (loss, state, lookup)
     }
 
     /// As [`loss_beside_lookup`](Self::loss_beside_lookup), in two graphs: the gradients of the output layer are there before the backward
@@ -336,7 +350,7 @@ impl LanguageModel {
         targets: Tensor<2, Int>,
         latent: Option<Tensor<2>>,
         penalties: Penalties,
-    ) -> StepLoss {
+    ) -> (StepLoss, LmState) {
         let hidden = self.head_input(&encoded);
         let (nll, variation) = self.head_loss(hidden, targets, latent, penalties.prior_cv);
         let mut total = nll.clone();
@@ -349,7 +363,7 @@ impl LanguageModel {
         };
         let [ar, tar] = encoded.regularisers(penalties).map(&mut add);
         let prior_cv = add(variation);
-        StepLoss { nll, total, ar, tar, prior_cv, state: encoded.state }
+        (StepLoss { nll, total, ar, tar, prior_cv }, encoded.state)
     }
 
     /// The mean nll of the output layer's input, and its priors' term, if there is one.
@@ -442,7 +456,7 @@ impl LanguageModel {
         // Whether this is training depends on the weights alone. Word ids on an autodiff device would draw the whole pass
         // onto it, and dropout would act in an evaluation.
         let Masks { words, input, layers, .. } = self.draw_masks(tokens.dims()[1]);
-        let rows = dropout::embed_by(&self.vocabulary, self.embedding.val(), tokens.inner(), words);
+        let rows = dropout::embed(&self.vocabulary, self.embedding.val(), tokens.inner(), words);
         self.encode_rows(rows, state, input, layers)
     }
 
@@ -458,14 +472,14 @@ impl LanguageModel {
         for (what, count) in [("state has", state.layers.len()), ("masks have", masks.len())] {
             assert!(count == layers, "language model: the {what} {count} layers, but the model {layers}");
         }
-        let mut raw = dropout::locked_by(rows, input);
+        let mut raw = dropout::locked(rows, input);
         let mut dropped = vec![raw.clone()];
         let mut states = Vec::with_capacity(layers);
         for ((lstm, state), masks) in self.lstms.iter().zip(state.layers).zip(masks) {
             let below = dropped[dropped.len() - 1].clone();
             let (output, state) = lstm.forward_masked(below, state, masks.weights);
             states.push(state);
-            dropped.push(dropout::locked_by(output.clone(), masks.output));
+            dropped.push(dropout::locked(output.clone(), masks.output));
             raw = output;
         }
         Encoded { raw, dropped, state: LmState { layers: states } }

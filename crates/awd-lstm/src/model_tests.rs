@@ -1,9 +1,9 @@
-use burn::module::ModuleVisitor;
-use burn::module::Param;
-use burn::tensor::{Gradients, TensorData};
+use burn::optim::GradientsParams;
+use burn::tensor::Gradients;
 
 use super::*;
 use crate::config::{HeadKind, Preset};
+use crate::testing::gradients_of;
 
 const REGULARISED: Penalties = Penalties { alpha: 2.0, beta: 1.0, prior_cv: 0.0 };
 
@@ -35,13 +35,23 @@ fn text() -> (Tensor<2, Int>, Tensor<2, Int>) {
     (stream.clone().narrow(0, 0, 5), stream.narrow(0, 1, 5))
 }
 
+/// The losses of the text.
+fn loss(model: &LanguageModel, penalties: Penalties) -> StepLoss {
+    let (tokens, targets) = text();
+    model.loss(tokens, targets, model.zero_state(2), penalties).0
+}
+
+fn gradients(model: &LanguageModel) -> Gradients {
+    loss(model, REGULARISED).total.backward()
+}
+
 fn scalar(tensor: Tensor<1>) -> f64 {
     tensor.into_data().iter::<f64>().next().unwrap()
 }
 
-fn close(got: &TensorData, want: &TensorData, tolerance: f64) {
-    assert_eq!(got.shape(), want.shape());
-    for (g, w) in got.iter::<f64>().zip(want.iter::<f64>()) {
+fn close<const D: usize>(got: Tensor<D>, want: Tensor<D>, tolerance: f64) {
+    assert_eq!(got.dims(), want.dims());
+    for (g, w) in got.into_data().iter::<f64>().zip(want.into_data().iter::<f64>()) {
         assert!((g - w).abs() <= tolerance, "{g} instead of {w}");
     }
 }
@@ -76,9 +86,9 @@ fn a_mixture_may_start_at_the_softmax() {
         let (tokens, _) = text();
         let [got, want] = [mixture, below].map(|model| {
             let model = model.valid();
-            model.log_probs(tokens.clone().inner(), model.zero_state(2)).0.into_data()
+            model.log_probs(tokens.clone().inner(), model.zero_state(2)).0
         });
-        close(&got, &want, 1e-5);
+        close(got, want, 1e-5);
     }
 }
 
@@ -93,11 +103,10 @@ fn an_untied_decoder_has_a_matrix_of_its_own() {
             values.iter().all(|value| value.abs() <= 0.1) && values.iter().any(|value| value.abs() > 0.05)
         );
         assert_ne!(values[..4], model.embedding.val().to_data().iter::<f64>().collect::<Vec<f64>>()[..4]);
-        let (tokens, targets) = text();
-        let (log_probs, _) = model.log_probs(tokens.clone(), model.zero_state(2));
+        let (log_probs, _) = model.log_probs(text().0, model.zero_state(2));
         assert_eq!(log_probs.dims(), [5, 2, 13]);
-        let grads = model.loss(tokens, targets, model.zero_state(2), REGULARISED).total.backward();
-        assert!(scalar(model.decoder.as_ref().unwrap().grad(&grads).unwrap().abs().sum()) > 1e-3);
+        let gradient = model.decoder.as_ref().unwrap().grad(&gradients(&model)).unwrap();
+        assert!(scalar(gradient.abs().sum()) > 1e-3);
     }
     // 13 words, d 4, LSTMs of 6 and 5, a decoder of width 5 with its bias.
     let count = 13 * 4 + 4 * 6 * (4 + 6 + 2) + 4 * 5 * (6 + 5 + 2) + 13 * 5 + 13;
@@ -138,36 +147,21 @@ fn a_tied_matrix_gets_the_gradients_of_lookup_and_decoder() {
         let tied = model(head, true);
         let mut apart = tied.clone();
         apart.decoder = Some(Param::from_tensor(tied.embedding.val().detach()));
-        let (tokens, targets) = text();
-        let grads = |model: &LanguageModel| {
-            model.loss(tokens.clone(), targets.clone(), model.zero_state(2), REGULARISED).total.backward()
-        };
-        let (of_tied, of_apart) = (grads(&tied), grads(&apart));
+        let (of_tied, of_apart) = (gradients(&tied), gradients(&apart));
         let lookup = apart.embedding.grad(&of_apart).unwrap();
         let decoder = apart.decoder.as_ref().unwrap().grad(&of_apart).unwrap();
         assert!(scalar(lookup.clone().abs().sum()) > 1e-3 && scalar(decoder.clone().abs().sum()) > 1e-3);
         let both = tied.embedding.grad(&of_tied).unwrap();
-        close(&both.into_data(), &(lookup + decoder).into_data(), 1e-6);
+        close(both, lookup + decoder, 1e-6);
     }
 }
 
 #[test]
 fn every_parameter_gets_a_gradient_under_every_head() {
-    struct Check<'a>(&'a Gradients, usize);
-    impl ModuleVisitor for Check<'_> {
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            let grad = param.grad(self.0).expect("a gradient");
-            assert_eq!(grad.dims(), param.dims());
-            self.1 += grad.shape().num_elements();
-        }
-    }
     for head in HeadKind::ALL {
         let model = model(*head, true);
-        let (tokens, targets) = text();
-        let grads = model.loss(tokens, targets, model.zero_state(2), REGULARISED).total.backward();
-        let mut check = Check(&grads, 0);
-        model.visit(&mut check);
-        assert_eq!(check.1, model.num_params(), "{head}");
+        let grads = GradientsParams::from_grads(gradients(&model), &model);
+        assert_eq!(gradients_of(&model, &grads).concat().len(), model.num_params(), "{head}");
     }
 }
 
@@ -175,19 +169,19 @@ fn every_parameter_gets_a_gradient_under_every_head() {
 fn the_loss_is_the_mean_nll_and_the_total_adds_the_regularisers() {
     let model = model(HeadKind::Mos, true);
     let (tokens, targets) = text();
-    let (nll, _) = model.nll(tokens.clone(), targets.clone(), model.zero_state(2));
+    let (nll, _) = model.nll(tokens.clone(), targets, model.zero_state(2));
     assert_eq!(nll.dims(), [5, 2]);
-    let step = model.loss(tokens.clone(), targets.clone(), model.zero_state(2), REGULARISED);
+    let step = loss(&model, REGULARISED);
     let mean = scalar(nll.mean());
     assert!((scalar(step.nll.clone()) - mean).abs() < 1e-6);
 
-    let (raw, _) = model.hidden(tokens.clone(), model.zero_state(2));
+    let (raw, _) = model.hidden(tokens, model.zero_state(2));
     let change = raw.clone().narrow(0, 1, 4) - raw.clone().narrow(0, 0, 4);
     let extra = 2.0 * scalar((raw.clone() * raw).mean()) + scalar((change.clone() * change).mean());
     assert!(extra > 1e-6);
     assert!((scalar(step.total) - mean - extra).abs() < 1e-6);
 
-    let plain = model.loss(tokens, targets, model.zero_state(2), Penalties::default());
+    let plain = loss(&model, Penalties::default());
     assert_eq!(scalar(plain.total), scalar(plain.nll));
 }
 
@@ -197,14 +191,10 @@ fn log_probs_are_a_distribution_and_hold_the_nll() {
     let (tokens, targets) = text();
     let (log_probs, _) = model.log_probs(tokens.clone(), model.zero_state(2));
     assert_eq!(log_probs.dims(), [5, 2, 13]);
-    close(
-        &log_probs.clone().exp().sum_dim(2).into_data(),
-        &Tensor::<3>::ones([5, 2, 1], &Device::flex()).into_data(),
-        1e-5,
-    );
+    close(log_probs.clone().exp().sum_dim(2), Tensor::ones([5, 2, 1], &Device::flex()), 1e-5);
     let (nll, _) = model.nll(tokens, targets.clone(), model.zero_state(2));
     let gathered = log_probs.gather(2, targets.reshape([5, 2, 1])).neg();
-    close(&nll.into_data(), &gathered.reshape([5, 2]).into_data(), 1e-5);
+    close(nll, gathered.reshape([5, 2]), 1e-5);
 }
 
 #[test]
@@ -217,7 +207,7 @@ fn carried_state_makes_chunks_one_text() {
     };
     let (first, state) = part(0, 2, model.zero_state(2));
     let (second, _) = part(2, 3, state.detach());
-    close(&Tensor::cat(vec![first, second], 0).into_data(), &whole.into_data(), 1e-5);
+    close(Tensor::cat(vec![first, second], 0), whole, 1e-5);
 }
 
 #[test]
@@ -227,13 +217,11 @@ fn dropout_acts_in_training_only() {
         Dropouts { output: 0.5, hidden: 0.5, input: 0.5, latent: 0.5, embedding: 0.5, weight: 0.5 };
     let model = config.try_init(&training()).unwrap();
     assert_eq!(model.dropouts(), config.dropouts);
-    let (tokens, targets) = text();
-    let train =
-        || scalar(model.loss(tokens.clone(), targets.clone(), model.zero_state(2), Penalties::default()).nll);
+    let train = || scalar(loss(&model, Penalties::default()).nll);
     assert_ne!(train(), train());
 
     // Only the weights decide, not the word ids.
-    let valid = model.valid();
+    let (valid, (tokens, targets)) = (model.valid(), text());
     for (tokens, targets) in [text(), (tokens.autodiff(), targets.autodiff())] {
         let eval = || valid.nll(tokens.clone(), targets.clone(), valid.zero_state(2)).0;
         assert_eq!(eval().into_data(), eval().into_data());
@@ -307,38 +295,28 @@ fn a_connected_head_reads_the_dropped_outputs_of_its_layers() {
     let config = ModelConfig { lower_components: vec![1, 2], ..config(HeadKind::Doc, true) };
     let model = config.try_init(&training()).unwrap();
     assert_eq!(model.connected(), [0, 1, 2]);
-    let (tokens, targets) = text();
+    let (tokens, _) = text();
     let (hidden, _) = model.hidden(tokens.clone(), model.zero_state(2));
     assert_eq!(hidden.dims(), [5, 2, 4 + 6 + 5]);
     let dropouts = Dropouts { input: 0.5, hidden: 0.5, output: 0.5, ..Dropouts::NONE };
     let dropped = ModelConfig { dropouts, ..config }.try_init(&training()).unwrap();
-    let encoded = dropped.encode(tokens.clone(), dropped.zero_state(2));
+    let encoded = dropped.encode(tokens, dropped.zero_state(2));
     let parts = encoded.dropped.clone();
     let widths: Vec<usize> = parts.iter().map(|part| part.dims()[2]).collect();
     assert_eq!(widths, [4, 6, 5]);
     let input = dropped.head_input(&encoded);
-    close(&input.clone().into_data(), &Tensor::cat(parts, 2).into_data(), 0.0);
+    close(input.clone(), Tensor::cat(parts, 2), 0.0);
     assert!(input.equal_elem(0.0).int().sum().into_scalar::<i64>() > 10);
 
     // Every layer's contexts, and through them every layer, is trained.
-    let penalties = Penalties { prior_cv: 0.5, ..REGULARISED };
-    let step = model.loss(tokens, targets, model.zero_state(2), penalties);
-    let [nll, total, ar, tar, prior_cv] =
-        [&step.nll, &step.total, &step.ar, &step.tar, &step.prior_cv].map(|loss| scalar(loss.clone()));
+    let step = loss(&model, Penalties { prior_cv: 0.5, ..REGULARISED });
+    let [nll, total, ar, tar, prior_cv] = step.clone().into_array().map(scalar);
     assert!(prior_cv > 0.0 && (total - nll - ar - tar - prior_cv).abs() < 1e-6);
-    let grads = step.total.backward();
-    struct Trained<'a>(&'a Gradients, usize);
-    impl ModuleVisitor for Trained<'_> {
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            let gradient = param.val().grad(self.0).expect("a gradient");
-            assert!(gradient.abs().max().into_scalar::<f32>() > 0.0);
-            self.1 += 1;
-        }
-    }
-    let mut trained = Trained(&grads, 0);
-    model.visit(&mut trained);
+    let grads = GradientsParams::from_grads(step.total.backward(), &model);
+    let grads = gradients_of(&model, &grads);
+    assert!(grads.iter().all(|grad| grad.iter().map(|x| x.abs()).sum::<f64>() > 0.0));
     // Embedding, two LSTMs of four, a prior, three layers of contexts of two, the decoder's bias.
-    assert_eq!(trained.1, 1 + 8 + 1 + 6 + 1);
+    assert_eq!(grads.len(), 1 + 8 + 1 + 6 + 1);
 }
 
 #[test]
@@ -351,36 +329,30 @@ fn a_tied_head_cluster_shares_the_rows_of_the_frequent_words() {
     let matrix = Tensor::cat(vec![tied.embedding.val().narrow(0, 0, 4), own], 0);
     apart.decoder = Some(Param::from_tensor(matrix.detach()));
     let (tokens, targets) = text();
-    let nll = |model: &LanguageModel| {
-        let (nll, _) = model.nll(tokens.clone(), targets.clone(), model.zero_state(2));
-        nll.into_data()
-    };
-    close(&nll(&tied), &nll(&apart), 0.0);
-    let (log_probs, _) = tied.log_probs(tokens.clone(), tied.zero_state(2));
+    let nll = |model: &LanguageModel| model.nll(tokens.clone(), targets.clone(), model.zero_state(2)).0;
+    close(nll(&tied), nll(&apart), 0.0);
+    let (log_probs, _) = tied.log_probs(tokens, tied.zero_state(2));
     assert_eq!(log_probs.dims(), [5, 2, tied.vocab()]);
     // The decoder's part of the gradient reaches the rows that it shares, and those alone.
     let of = |model: &LanguageModel| {
-        let grads =
-            model.loss(tokens.clone(), targets.clone(), model.zero_state(2), REGULARISED).total.backward();
+        let grads = gradients(model);
         let decoder = model.decoder.as_ref().unwrap().grad(&grads).unwrap();
         (model.embedding.grad(&grads).unwrap(), decoder)
     };
     let ((shared, clusters), (lookup, decoder)) = (of(&tied), of(&apart));
-    close(&clusters.into_data(), &decoder.clone().narrow(0, 4, 2).into_data(), 1e-6);
+    close(clusters, decoder.clone().narrow(0, 4, 2), 1e-6);
     let sum = lookup.clone().narrow(0, 0, 4) + decoder.narrow(0, 0, 4);
-    close(&shared.clone().narrow(0, 0, 4).into_data(), &sum.into_data(), 1e-6);
+    close(shared.clone().narrow(0, 0, 4), sum, 1e-6);
     let rest = tied.vocab() - 4;
-    close(&shared.narrow(0, 4, rest).into_data(), &lookup.narrow(0, 4, rest).into_data(), 1e-6);
+    close(shared.narrow(0, 4, rest), lookup.narrow(0, 4, rest), 1e-6);
 }
 
 #[test]
 fn the_variation_of_the_priors_is_penalised_where_there_are_any() {
-    let (tokens, targets) = text();
     for &head in HeadKind::ALL {
         let model = model(head, true);
-        let of = |penalties| model.loss(tokens.clone(), targets.clone(), model.zero_state(2), penalties);
-        let plain = of(Penalties::default());
-        let step = of(Penalties { prior_cv: 0.25, ..Penalties::default() });
+        let plain = loss(&model, Penalties::default());
+        let step = loss(&model, Penalties { prior_cv: 0.25, ..Penalties::default() });
         assert_eq!(scalar(plain.prior_cv), 0.0);
         let term = scalar(step.prior_cv);
         assert_eq!(term > 0.0, model.head.context.has_priors(), "{head}");

@@ -27,50 +27,30 @@ pub struct Chart {
     pub y: (&'static str, Scale),
     /// Labels and points.
     pub lines: Vec<(String, Vec<(f64, f64)>)>,
-    /// Where the labels are.
-    pub labels: SeriesLabelPosition,
+    /// Where the labels are inside of the chart; none: above it, where they cover none of its lines.
+    pub labels: Option<SeriesLabelPosition>,
+}
+
+/// A chart of perplexities over how far training had gone, which `x` names, with its labels above it.
+pub fn perplexities(caption: String, x: &'static str, lines: Vec<(String, Vec<(f64, f64)>)>) -> Chart {
+    let y = ("perplexity (log)", Scale::Logarithmic);
+    Chart { caption, x: (x, Scale::Linear), y, lines, labels: None }
 }
 
 impl Picture for Chart {
     fn size(&self) -> (u32, u32) {
-        (760, 460)
+        let above = if self.labels.is_none() { self.lines.len() as u32 } else { 0 };
+        (760, 460 + KEY_LINE * above)
     }
 
     fn draw(&self, area: &Area<'_>) -> Result<(), Failure> {
-        self.draw_with(area, true)
-    }
-}
-
-/// A chart with its labels above it, where they cover none of its lines.
-pub struct Keyed(pub Chart);
-
-/// A chart of perplexities over how far training had gone, which `x` names, with its labels above it.
-pub fn perplexities(caption: String, x: &'static str, lines: Vec<(String, Vec<(f64, f64)>)>) -> Keyed {
-    Keyed(Chart {
-        caption,
-        x: (x, Scale::Linear),
-        y: ("perplexity (log)", Scale::Logarithmic),
-        lines,
-        labels: SeriesLabelPosition::UpperRight,
-    })
-}
-
-impl Picture for Keyed {
-    fn size(&self) -> (u32, u32) {
-        let (width, height) = self.0.size();
-        (width, height + KEY_LINE * self.0.lines.len() as u32)
-    }
-
-    fn draw(&self, area: &Area<'_>) -> Result<(), Failure> {
-        let labels: Vec<&str> = self.0.lines.iter().map(|(label, _)| label.as_str()).collect();
-        let titled = area.titled(&self.0.caption, (FONT, CAPTION))?;
-        self.0.draw_with(&key(&titled, &labels)?, false)
-    }
-}
-
-impl Chart {
-    /// Draws the chart, with its caption and the labels inside of it if it is `whole`.
-    fn draw_with(&self, area: &Area<'_>, whole: bool) -> Result<(), Failure> {
+        let area = match self.labels {
+            Some(_) => area.clone(),
+            None => {
+                let labels: Vec<&str> = self.lines.iter().map(|(label, _)| label.as_str()).collect();
+                key(&area.titled(&self.caption, (FONT, CAPTION))?, &labels)?
+            }
+        };
         let ((x_title, x_scale), (y_title, y_scale)) = (self.x, self.y);
         let lines: Vec<(&str, Vec<(f64, f64)>)> = self
             .lines
@@ -81,8 +61,8 @@ impl Chart {
             })
             .collect();
         let points = || lines.iter().flat_map(|(_, points)| points);
-        let mut builder = ChartBuilder::on(area);
-        if whole {
+        let mut builder = ChartBuilder::on(&area);
+        if self.labels.is_some() {
             builder.caption(&self.caption, (FONT, CAPTION));
         }
         let mut chart = builder.margin(12).x_label_area_size(46).y_label_area_size(70).build_cartesian_2d(
@@ -101,9 +81,9 @@ impl Chart {
         for (index, (label, points)) in lines.iter().enumerate() {
             line(&mut chart, points, index, label)?;
         }
-        match whole {
-            true => legend(&mut chart, self.labels.clone()),
-            false => Ok(()),
+        match &self.labels {
+            Some(position) => legend(&mut chart, position.clone()),
+            None => Ok(()),
         }
     }
 }
@@ -248,7 +228,7 @@ mod tests {
             x: ("d", Scale::Logarithmic),
             y: ("error", Scale::Logarithmic),
             lines: vec![("one".into(), vec![(1.0, 0.0), (2.0, 0.5), (4.0, f64::NAN), (8.0, 0.1)])],
-            labels: SeriesLabelPosition::UpperRight,
+            labels: Some(SeriesLabelPosition::UpperRight),
         };
         crate::picture::save(&chart, &folder.path().join("chart")).unwrap();
         let svg = std::fs::read_to_string(folder.path().join("chart.svg")).unwrap();

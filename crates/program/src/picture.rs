@@ -91,40 +91,37 @@ enum Mark {
     Cross,
 }
 
+/// The colours of heads; the first of them are those of other lines, too.
+const HEADS: [(&str, RGBColor); 10] = [
+    ("softmax", RGBColor(0, 0, 0)),
+    ("mos", RGBColor(0, 110, 180)),
+    ("plif", RGBColor(205, 85, 0)),
+    ("moc", RGBColor(0, 130, 90)),
+    ("sigsoftmax", RGBColor(160, 90, 150)),
+    ("mos-plif", RGBColor(120, 70, 20)),
+    ("doc", RGBColor(190, 20, 60)),
+    ("mixtape", RGBColor(0, 160, 170)),
+    ("gss", RGBColor(130, 130, 0)),
+    ("adaptive", RGBColor(110, 110, 110)),
+];
+/// Lines until colours start over.
+const ROUND: usize = 5;
+
 impl LineStyle {
     /// Styles that can be told apart; they start over after ten.
     pub fn nth(index: usize) -> Self {
-        const COLORS: [RGBColor; 5] = [
-            RGBColor(0, 0, 0),
-            RGBColor(0, 110, 180),
-            RGBColor(205, 85, 0),
-            RGBColor(0, 130, 90),
-            RGBColor(160, 90, 150),
-        ];
-        const MARKS: [Mark; 5] = [Mark::Disc, Mark::Ring, Mark::Square, Mark::Triangle, Mark::Cross];
+        const MARKS: [Mark; ROUND] = [Mark::Disc, Mark::Ring, Mark::Square, Mark::Triangle, Mark::Cross];
         const DASHES: [Option<(i32, i32)>; 4] = [None, Some((7, 4)), Some((2, 3)), Some((12, 3))];
-        let round = index / COLORS.len() % 2;
+        let round = index / ROUND % 2;
         Self {
-            color: COLORS[index % COLORS.len()],
+            color: HEADS[index % ROUND].1,
             dashes: DASHES[(index + round) % DASHES.len()],
-            mark: MARKS[(index + 2 * round) % MARKS.len()],
+            mark: MARKS[(index + 2 * round) % ROUND],
         }
     }
 
     /// The same in the colour of the head that `label` begins with, which it has in every picture.
     pub fn of(index: usize, label: &str) -> Self {
-        const HEADS: [(&str, RGBColor); 10] = [
-            ("softmax", RGBColor(0, 0, 0)),
-            ("mos", RGBColor(0, 110, 180)),
-            ("plif", RGBColor(205, 85, 0)),
-            ("moc", RGBColor(0, 130, 90)),
-            ("sigsoftmax", RGBColor(160, 90, 150)),
-            ("mos-plif", RGBColor(120, 70, 20)),
-            ("doc", RGBColor(190, 20, 60)),
-            ("mixtape", RGBColor(0, 160, 170)),
-            ("gss", RGBColor(130, 130, 0)),
-            ("adaptive", RGBColor(110, 110, 110)),
-        ];
         let end = label.find(|letter: char| !letter.is_alphabetic() && letter != '-').unwrap_or(label.len());
         let name = label[..end].trim_end_matches('-');
         let found = HEADS.iter().find(|(head, _)| name == *head);

@@ -14,15 +14,15 @@ use crate::print::{print_json, print_note, with_bits};
 use crate::sparkline::Curves;
 use crate::statistics::decimal;
 
-/// A bar on standard error that looks as `template` says; a length that is not known yet may be set later.
-fn bar(length: Option<u64>, template: &'static str) -> ProgressBar {
+/// Steps of a bar, which shows a share.
+const SHARES: u64 = 1000;
+
+/// A bar on standard error that looks as `template` says.
+fn bar(template: &'static str) -> ProgressBar {
     let style = ProgressStyle::with_template(template).expect("the template is a constant");
-    ProgressBar::with_draw_target(length, ProgressDrawTarget::stderr())
+    ProgressBar::with_draw_target(Some(SHARES), ProgressDrawTarget::stderr())
         .with_style(style.progress_chars("=> "))
 }
-
-/// Steps of a bar that shows a share.
-const SHARES: u64 = 1000;
 
 /// Work that takes longer is named.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -62,8 +62,7 @@ pub struct ShareBar {
 impl ShareBar {
     /// A bar with `what` in front.
     pub fn new(what: &str) -> Self {
-        let bar =
-            bar(Some(SHARES), "{msg} [{bar:20}] {percent:>3}%, {eta} left").with_message(what.to_string());
+        let bar = bar("{msg} [{bar:20}] {percent:>3}%, {eta} left").with_message(what.to_string());
         let work = (!std::io::stderr().is_terminal()).then(|| Working::new(what));
         Self { bar, _work: work }
     }
@@ -91,10 +90,9 @@ fn training_bar(curves: &SharedCurves) -> ProgressBar {
         // A line that cannot be formatted is not shown.
         let _ = text.write_str(&curves.as_wide_as_terminal().unwrap_or_default());
     };
-    let style = ProgressStyle::with_template("{prefix} [{bar:8}] {percent:>3}% {wide_msg}\n{curves}")
-        .expect("the template is a constant");
-    ProgressBar::with_draw_target(Some(SHARES), ProgressDrawTarget::stderr())
-        .with_style(style.progress_chars("=> ").with_key("curves", below))
+    let bar = bar("{prefix} [{bar:8}] {percent:>3}% {wide_msg}\n{curves}");
+    let style = bar.style().with_key("curves", below);
+    bar.with_style(style)
 }
 
 /// Signs of life of a training between its reports. Training asks whether to stop before every step, and before every piece of a text
@@ -146,7 +144,7 @@ fn position(share: f64) -> u64 {
 /// Time between two lines about steps, unless every interval is to have one.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// What is done after every epoch; what goes wrong is a message, and no reason to stop.
+/// What goes wrong with it is a line, and no reason to stop.
 type EachEpoch<'a> = Box<dyn FnMut(&EpochMetrics) -> Result<(), String> + 'a>;
 
 /// A line an epoch and, on a terminal, a progress bar with tokens/s, loss, perplexity, learning rate, gradient norm and time
@@ -174,7 +172,7 @@ pub struct Progress<'a> {
     /// Shown below the bar.
     curves: SharedCurves,
     pulse: Pulse,
-    /// Work after every epoch. What goes wrong with it is a line.
+    /// Work after every epoch.
     each_epoch: EachEpoch<'a>,
 }
 
@@ -295,7 +293,7 @@ impl TrainObserver for Progress<'_> {
             self.line(&format!("{}{line}", self.label));
             self.logged = Instant::now();
         }
-        self.curves().add_loss(nll);
+        self.curves().losses.push(nll);
         self.bar.set_position(position(share));
         self.bar.set_prefix(format!("{}epoch {epoch}/{epochs}", self.label));
         self.bar.set_message(message);
@@ -314,7 +312,7 @@ impl TrainObserver for Progress<'_> {
     fn on_validation(&mut self, metrics: &ValidationMetrics, share: f64) {
         self.share = share;
         self.pulse = Pulse::new(Phase::Steps);
-        self.curves().add_perplexity(metrics.valid_ppl);
+        self.curves().perplexities.push(metrics.valid_ppl);
         if !self.epochs {
             return;
         }
@@ -334,7 +332,7 @@ impl TrainObserver for Progress<'_> {
     fn on_epoch(&mut self, metrics: &EpochMetrics, share: f64) {
         self.share = share;
         self.pulse = Pulse::new(Phase::Steps);
-        self.curves().add_perplexity(metrics.valid_ppl);
+        self.curves().perplexities.push(metrics.valid_ppl);
         if self.epochs {
             self.line(&self.epoch_line(metrics));
         }

@@ -18,21 +18,13 @@ const GAP: &str = "   ";
 /// Losses and validation perplexities of a training.
 #[derive(Debug, Clone, Default)]
 pub struct Curves {
-    losses: Vec<f64>,
-    perplexities: Vec<f64>,
+    /// The mean loss of some training steps after another, in nats.
+    pub losses: Vec<f64>,
+    /// Perplexities of the validation text. Their heights are logarithmic.
+    pub perplexities: Vec<f64>,
 }
 
 impl Curves {
-    /// Adds the mean loss of some training steps, in nats.
-    pub fn add_loss(&mut self, nll: f64) {
-        self.losses.push(nll);
-    }
-
-    /// Adds a perplexity of the validation text. Its heights are logarithmic.
-    pub fn add_perplexity(&mut self, perplexity: f64) {
-        self.perplexities.push(perplexity);
-    }
-
     /// The curves with their first and last values, each from two values on, in less than `width` columns. `None` if there is nothing to
     /// draw or no room; the loss makes room for the perplexity.
     pub fn line(&self, width: usize) -> Option<String> {

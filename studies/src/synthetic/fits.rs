@@ -38,14 +38,6 @@ pub struct Plan {
     pub adam: AdamConfig,
 }
 
-/// A trained model.
-pub struct Trained<M> {
-    /// The model, with autodiff; none if the training diverged.
-    pub model: Option<M>,
-    /// Wall-clock time of the training steps.
-    pub seconds: f64,
-}
-
 /// Steps between two looks at the loss, for which a GPU waits.
 const LOOK_EVERY: usize = 50;
 
@@ -91,7 +83,8 @@ impl Fits {
     }
 
     /// Trains a model by Adam, from where it was stopped, if it was; `loss` makes the loss of a step from the model and the step's
-    /// number, and depends on nothing else.
+    /// number, and depends on nothing else. Returns the model, with autodiff, or none if the training diverged; and the wall-clock
+    /// time of its steps.
     ///
     /// # Errors
     /// An interrupt, or the end of the time: the fit is then saved. A file that cannot be read or written.
@@ -101,7 +94,7 @@ impl Fits {
         plan: &Plan,
         model: M,
         mut loss: impl FnMut(&M, usize) -> Tensor<1>,
-    ) -> Result<Trained<M>, Failure> {
+    ) -> Result<(Option<M>, f64), Failure> {
         let (mut model, mut optimiser) = (number_parameters(model), plan.adam.init());
         let (mut step, mut before) = (0, 0.0);
         if let Some(kept) = &self.kept {
@@ -115,7 +108,7 @@ impl Fits {
             let loss = loss(&model, step);
             let look = step.is_multiple_of(LOOK_EVERY) || step + 1 == plan.steps;
             if look && !loss.clone().into_scalar::<f64>().is_finite() {
-                return Ok(Trained { model: None, seconds: seconds(before) });
+                return Ok((None, seconds(before)));
             }
             let gradients = GradientsParams::from_grads(loss.backward(), &model);
             model = optimiser.step(plan.lr * (1.0 - step as f64 / plan.steps as f64), model, gradients);
@@ -136,7 +129,7 @@ impl Fits {
                 return Err(self.stopped());
             }
         }
-        Ok(Trained { model: Some(model), seconds: seconds(before) })
+        Ok((Some(model), seconds(before)))
     }
 
     /// The end of a program that was interrupted or has no time left.

@@ -17,17 +17,12 @@ pub struct Try<R> {
     pub result: R,
 }
 
-/// The result of a fit, as far as all experiments have it.
-pub trait Fitted {
-    /// What training makes small, or that up to a constant; none if training diverged.
-    fn training_loss(&self) -> Option<f64>;
-}
-
-/// The learning rate whose training loss is lowest, in the mean over seeds; none if each diverged with some seed.
-pub fn best_rate<R: Fitted>(tries: &[Try<R>]) -> Option<f64> {
+/// The learning rate whose training loss is lowest, in the mean over seeds; none if each diverged with some seed. `loss`: what training
+/// makes small, or that up to a constant; none if training diverged.
+pub fn best_rate<R>(tries: &[Try<R>], loss: impl Fn(&R) -> Option<f64>) -> Option<f64> {
     let mean_loss = |lr: f64| {
         let losses: Option<Vec<f64>> =
-            tries.iter().filter(|one| one.lr == lr).map(|one| one.result.training_loss()).collect();
+            tries.iter().filter(|one| one.lr == lr).map(|one| loss(&one.result)).collect();
         losses.map(|losses| losses.iter().sum::<f64>() / losses.len() as f64)
     };
     let rates = tries.iter().filter_map(|one| Some((one.lr, mean_loss(one.lr)?)));
@@ -40,13 +35,8 @@ pub fn mean<R>(
     lr: Option<f64>,
     value: impl Fn(&R) -> Option<f64>,
 ) -> (Option<f64>, Option<f64>) {
-    match values(tries, lr, value) {
-        values if values.is_empty() => (None, None),
-        values => {
-            let (mean, spread) = mean_and_spread(&values);
-            (Some(mean), Some(spread))
-        }
-    }
+    let values = values(tries, lr, value);
+    (!values.is_empty()).then(|| mean_and_spread(&values)).unzip()
 }
 
 /// As [`mean`], as text with so many decimal digits.
@@ -85,16 +75,8 @@ fn values<R>(tries: &[Try<R>], lr: Option<f64>, value: impl Fn(&R) -> Option<f64
 mod tests {
     use super::*;
 
-    struct Loss(Option<f64>);
-
-    impl Fitted for Loss {
-        fn training_loss(&self) -> Option<f64> {
-            self.0
-        }
-    }
-
-    fn tries(losses: &[(f64, Option<f64>)]) -> Vec<Try<Loss>> {
-        losses.iter().map(|&(lr, loss)| Try { lr, seed: 1, result: Loss(loss) }).collect()
+    fn tries(losses: &[(f64, Option<f64>)]) -> Vec<Try<Option<f64>>> {
+        losses.iter().map(|&(lr, result)| Try { lr, seed: 1, result }).collect()
     }
 
     #[test]
@@ -107,11 +89,11 @@ mod tests {
             (1.0, None),
             (0.3, Some(1.5)),
         ]);
-        assert_eq!(best_rate(&all), Some(0.3));
-        assert_eq!(mean(&all, Some(0.3), |loss| loss.0), (Some(1.25), Some(0.125f64.sqrt())));
-        assert_eq!(mean_text(&all, Some(0.3), 2, |loss| loss.0), "1.25 ± 0.35");
-        assert_eq!(best_rate(&tries(&[(0.1, None), (0.3, Some(1.0)), (0.3, None)])), None);
-        assert_eq!(mean(&all, None, |loss| loss.0), (None, None));
-        assert_eq!(mean_text(&all, None, 2, |loss| loss.0), "diverged");
+        assert_eq!(best_rate(&all, |loss| *loss), Some(0.3));
+        assert_eq!(mean(&all, Some(0.3), |loss| *loss), (Some(1.25), Some(0.125f64.sqrt())));
+        assert_eq!(mean_text(&all, Some(0.3), 2, |loss| *loss), "1.25 ± 0.35");
+        assert_eq!(best_rate(&tries(&[(0.1, None), (0.3, Some(1.0)), (0.3, None)]), |loss| *loss), None);
+        assert_eq!(mean(&all, None, |loss| *loss), (None, None));
+        assert_eq!(mean_text(&all, None, 2, |loss| *loss), "diverged");
     }
 }

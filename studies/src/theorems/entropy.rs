@@ -31,8 +31,9 @@ const STEPS: usize = 100;
 #[derive(Debug, Serialize)]
 pub struct Duality {
     cases: Vec<Case>,
+    /// The cross-entropy and the entropy around the solution, along lines.
     #[serde(skip)]
-    surroundings: Surroundings,
+    around: [Vec<(f64, f64)>; 2],
 }
 
 #[derive(Debug, Serialize)]
@@ -51,13 +52,6 @@ struct Case {
     moments: f64,
 }
 
-/// Both functions around the solution, along lines.
-#[derive(Debug, Default)]
-struct Surroundings {
-    cross_entropies: Vec<(f64, f64)>,
-    entropies: Vec<(f64, f64)>,
-}
-
 impl Duality {
     /// Of random words and truths.
     ///
@@ -65,7 +59,7 @@ impl Duality {
     /// If a solver meets a system without solution.
     pub fn measure(seed: u64) -> Result<Self, Failure> {
         let mut rng = Pcg64Mcg::seed_from_u64(seed);
-        let (mut cases, mut surroundings) = (vec![], Surroundings::default());
+        let (mut cases, mut around) = (vec![], [vec![], vec![]]);
         for (index, (words, d)) in SIZES.into_iter().enumerate() {
             let problem = Problem::random(words, d, &mut rng);
             let h = problem.least_cross_entropy()?;
@@ -84,10 +78,10 @@ impl Duality {
                 moments: largest(&mut moments.map(|(a, b)| (a - b).abs())),
             });
             if index == DRAWN {
-                surroundings = problem.surroundings(&h, &q, &mut rng)?;
+                around = problem.around(&h, &q, &mut rng)?;
             }
         }
-        Ok(Self { cases, surroundings })
+        Ok(Self { cases, around })
     }
 }
 
@@ -193,7 +187,7 @@ impl Problem {
 
     /// The cross-entropy along a line through h, and the entropy along a line through q within the constraints, up to where a
     /// probability would be 0.
-    fn surroundings(&self, h: &[f64], q: &[f64], rng: &mut Pcg64Mcg) -> Result<Surroundings, Failure> {
+    fn around(&self, h: &[f64], q: &[f64], rng: &mut Pcg64Mcg) -> Result<[Vec<(f64, f64)>; 2], Failure> {
         let line = Matrix::normal(1, h.len(), rng).values;
         let constraints = self.constraints();
         let gram = constraints.times_transposed(&constraints);
@@ -203,10 +197,10 @@ impl Problem {
         let free = moved(&free, &bound, -1.0);
         let room = q.iter().zip(&free).map(|(q, step)| q / step.abs()).fold(f64::INFINITY, f64::min);
         let places = || (-20..=20).map(|place| f64::from(place) / 20.0);
-        Ok(Surroundings {
-            cross_entropies: places().map(|t| (t, self.cross_entropy(&moved(h, &line, 0.5 * t)))).collect(),
-            entropies: places().map(|t| (t, entropy(&moved(q, &free, 0.999 * room * t)))).collect(),
-        })
+        Ok([
+            places().map(|t| (t, self.cross_entropy(&moved(h, &line, 0.5 * t)))).collect(),
+            places().map(|t| (t, entropy(&moved(q, &free, 0.999 * room * t)))).collect(),
+        ])
     }
 }
 
@@ -265,17 +259,17 @@ impl Evidence for Duality {
     }
 
     fn chart(&self) -> Chart {
-        let Surroundings { cross_entropies, entropies } = &self.surroundings;
+        let [cross_entropies, entropies] = self.around.clone();
         let (words, d) = SIZES[DRAWN];
         Chart {
             caption: format!("Theorem 2: the two problems around their common solution, M {words}, d {d}"),
             x: ("place on a line through the solution", Scale::Linear),
             y: ("nats", Scale::Linear),
             lines: vec![
-                ("cross-entropy of softmax(W h), h on a line".into(), cross_entropies.clone()),
-                ("entropy of q, on a line that keeps the moments".into(), entropies.clone()),
+                ("cross-entropy of softmax(W h), h on a line".into(), cross_entropies),
+                ("entropy of q, on a line that keeps the moments".into(), entropies),
             ],
-            labels: SeriesLabelPosition::UpperMiddle,
+            labels: Some(SeriesLabelPosition::UpperMiddle),
         }
     }
 }
@@ -292,11 +286,11 @@ mod tests {
             // A bottleneck costs something.
             assert!(duality.cases.iter().all(|case| case.entropy > case.entropy_of_truth + 1e-4));
             // Everything else is worse: cross-entropies lie above the solution, entropies below.
-            let (value, around) = (duality.cases[DRAWN].entropy, &duality.surroundings);
-            for &(t, cross_entropy) in &around.cross_entropies {
+            let (value, [cross_entropies, entropies]) = (duality.cases[DRAWN].entropy, &duality.around);
+            for &(t, cross_entropy) in cross_entropies {
                 assert!(if t == 0.0 { cross_entropy < value + 1e-9 } else { cross_entropy > value + 1e-6 });
             }
-            for &(t, entropy) in &around.entropies {
+            for &(t, entropy) in entropies {
                 assert!(if t == 0.0 { entropy > value - 1e-9 } else { entropy < value - 1e-9 });
             }
         }

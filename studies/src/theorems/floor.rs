@@ -215,7 +215,7 @@ impl Evidence for ErrorFloor {
                 line("softmax fitted to the squared error", |fit| fit.squared_error),
                 line("softmax fitted to the cross-entropy", |fit| fit.squared_error_of_cross_entropy),
             ],
-            labels: SeriesLabelPosition::UpperLeft,
+            labels: Some(SeriesLabelPosition::UpperLeft),
         }
     }
 }

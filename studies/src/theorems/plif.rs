@@ -152,7 +152,7 @@ impl Evidence for PlifErrors {
             x: ("knots", Scale::Logarithmic),
             y: ("largest error", Scale::Logarithmic),
             lines: self.functions.iter().map(line).collect(),
-            labels: SeriesLabelPosition::LowerLeft,
+            labels: Some(SeriesLabelPosition::LowerLeft),
         }
     }
 }

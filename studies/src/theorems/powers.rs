@@ -102,7 +102,7 @@ impl Evidence for PowerRanks {
             x: ("power p", Scale::Linear),
             y: ("rank", Scale::Logarithmic),
             lines,
-            labels: SeriesLabelPosition::UpperLeft,
+            labels: Some(SeriesLabelPosition::UpperLeft),
         }
     }
 }

@@ -146,7 +146,7 @@ impl Evidence for HeadRanks {
             x: ("d", Scale::Logarithmic),
             y: ("rank", Scale::Linear),
             lines: self.heads.iter().map(|head| (head.head.to_string(), points(head))).collect(),
-            labels: SeriesLabelPosition::MiddleMiddle,
+            labels: Some(SeriesLabelPosition::MiddleMiddle),
         }
     }
 }

@@ -118,7 +118,7 @@ impl Evidence for SquaredRanks {
                 ("as drawn".into(), points(|of| of.before)),
                 ("threshold of the rank".into(), points(|of| of.threshold)),
             ],
-            labels: SeriesLabelPosition::MiddleRight,
+            labels: Some(SeriesLabelPosition::MiddleRight),
         }
     }
 }

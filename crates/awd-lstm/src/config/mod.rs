@@ -4,14 +4,12 @@ mod dropouts;
 mod head;
 mod model;
 mod preset;
-mod published;
 mod train;
 
 pub use dropouts::Dropouts;
 pub use head::HeadKind;
 pub use model::ModelConfig;
 pub use preset::Preset;
-pub use published::{PUBLISHED_SIZES, PublishedSize, published_table};
 pub use train::{DecayWhen, LrDecay, TrainConfig};
 
 #[cfg(test)]

@@ -10,8 +10,6 @@ use runs::data::TextConfig;
 use runs::optim::{DynamicConfig, DynamicForm};
 
 /// The settings of a paper: a [`ModelConfig`], a [`TrainConfig`] and a [`TextConfig`] under one name.
-///
-/// [`PUBLISHED_SIZES`](super::PUBLISHED_SIZES) lists the papers' numbers of parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Preset {

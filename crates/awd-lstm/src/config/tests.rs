@@ -1,4 +1,7 @@
+mod published;
+
 use super::*;
+use published::{PUBLISHED_SIZES, PublishedSize, published_table};
 
 /// The four models of table 1 of LMS-PLIF, the five of table 12 of the mixtures' paper, and every other number.
 #[test]

@@ -48,17 +48,6 @@ impl Window {
 }
 
 impl Batches {
-    /// As [`new`](Self::new), of a text that may be in a file, and then stays in it.
-    ///
-    /// # Errors
-    /// As [`new`](Self::new).
-    pub fn of(what: &'static str, tokens: &Tokens, batch: usize, min_rows: usize) -> Result<Self> {
-        match tokens {
-            Tokens::Memory(ids) => Self::new(what, ids, batch, min_rows),
-            Tokens::Disk(file) => Self::of_file(what, file, batch, min_rows),
-        }
-    }
-
     /// Cuts `ids` into `batch` columns of at least `min_rows` rows. `what` names the stream in an error.
     ///
     /// Two rows make one prediction a column. Training needs three, since a single last row is no step of its own.
@@ -74,13 +63,18 @@ impl Batches {
         Ok(Self { ids: Ids::Memory(transposed), rows, batch })
     }
 
-    /// As [`new`](Self::new), but the tokens stay in their file: a window is read when it is asked for.
+    /// As [`new`](Self::new), of a text that may be in a file. It then stays there: a window is read when it is asked for.
     ///
     /// # Errors
     /// As [`new`](Self::new).
-    pub fn of_file(what: &'static str, file: &TokenFile, batch: usize, min_rows: usize) -> Result<Self> {
-        let rows = rows_of(what, file.len(), batch, min_rows)?;
-        Ok(Self { ids: Ids::Disk(file.clone()), rows, batch })
+    pub fn of(what: &'static str, tokens: &Tokens, batch: usize, min_rows: usize) -> Result<Self> {
+        match tokens {
+            Tokens::Memory(ids) => Self::new(what, ids, batch, min_rows),
+            Tokens::Disk(file) => {
+                let rows = rows_of(what, file.len(), batch, min_rows)?;
+                Ok(Self { ids: Ids::Disk(file.clone()), rows, batch })
+            }
+        }
     }
 
     /// Length of a column in tokens.

@@ -4,4 +4,4 @@ mod batches;
 mod schedule;
 
 pub use batches::{Batches, Window};
-pub use schedule::{Schedule, TrainStep};
+pub use schedule::{TrainStep, schedule};

@@ -162,11 +162,6 @@ impl Language {
         (0..self.config.vocab as u32).map(|word| self.prob(context, word).ln()).collect()
     }
 
-    /// `log P(w | history)` of every word `w`, in nats; `history` begins at the start of a text.
-    pub fn next_log_probs(&self, history: &[u32]) -> Vec<f64> {
-        self.log_probs(history.iter().fold(self.start(), |context, &word| self.advance(context, word)))
-    }
-
     /// One word drawn in `context`.
     pub fn draw<R: Rng + ?Sized>(&self, context: Context, rng: &mut R) -> u32 {
         let Some(topic) = context.topic else {

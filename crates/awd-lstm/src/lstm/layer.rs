@@ -62,11 +62,6 @@ impl LstmConfig {
 }
 
 impl Lstm {
-    /// I, the width of the input.
-    pub fn d_input(&self) -> usize {
-        self.w_ih.lazy_shape()[1]
-    }
-
     /// H, the number of units.
     pub fn d_hidden(&self) -> usize {
         self.w_hh.lazy_shape()[1]

@@ -51,21 +51,6 @@ impl<F> LstmArgs<F> {
             precision: self.precision,
         }
     }
-
-    /// References to the tensors.
-    pub fn as_ref(&self) -> LstmArgs<&F> {
-        LstmArgs {
-            x: &self.x,
-            h0: &self.h0,
-            c0: &self.c0,
-            w_ih: &self.w_ih,
-            w_hh: &self.w_hh,
-            b_ih: &self.b_ih,
-            b_hh: &self.b_hh,
-            hh_mask: self.hh_mask.as_ref(),
-            precision: self.precision,
-        }
-    }
 }
 
 /// What the forward pass keeps for the backward pass, besides its inputs and its result.
@@ -83,11 +68,6 @@ impl<F> LstmSaved<F> {
     /// Replaces every tensor, in the order of the fields.
     pub fn map<G>(self, mut f: impl FnMut(F) -> G) -> LstmSaved<G> {
         LstmSaved { gates: f(self.gates), cells: f(self.cells), recurrent: f(self.recurrent) }
-    }
-
-    /// References to the tensors.
-    pub fn as_ref(&self) -> LstmSaved<&F> {
-        LstmSaved { gates: &self.gates, cells: &self.cells, recurrent: &self.recurrent }
     }
 }
 
@@ -187,9 +167,9 @@ impl<B: Backend> ExtensionType<B> for LstmCall<B> {
     }
 
     fn autodiff_context(target: &Self::Target) -> DispatchAutodiffContext {
-        let mut context = DispatchAutodiffContext::Disabled;
+        let LstmArgs { x, h0, c0, w_ih, w_hh, b_ih, b_hh, hh_mask, precision: _ } = &target.0;
         // Every tensor counts: any of them may be tracked, the others are then constants.
-        target.0.as_ref().map(|tensor| context = context.merge(tensor.primitive().autodiff));
-        context
+        let tensors = [x, h0, c0, w_ih, w_hh, b_ih, b_hh].into_iter().chain(hh_mask);
+        tensors.fold(DispatchAutodiffContext::Disabled, |all, tensor| all.merge(tensor.primitive().autodiff))
     }
 }

@@ -1,7 +1,7 @@
 //! The LSTM operation on users' tensors, with checked shapes.
 
 use burn::backend::Dispatch;
-use burn::tensor::{Device, Tensor};
+use burn::tensor::Tensor;
 use highrank_kernels::{Floats, Precision};
 
 use super::backends::has_kernels;
@@ -18,12 +18,6 @@ pub struct LstmState {
 }
 
 impl LstmState {
-    /// The state before any input: zeros `[batch, d_hidden]`, of the device's default float type.
-    pub fn zeros(batch: usize, d_hidden: usize, device: &Device) -> Self {
-        let zeros = Tensor::zeros([batch, d_hidden], device);
-        Self { hidden: zeros.clone(), cell: zeros }
-    }
-
     /// The same values without their history: no gradient flows into earlier chunks.
     pub fn detach(self) -> Self {
         Self { hidden: self.hidden.detach(), cell: self.cell.detach() }

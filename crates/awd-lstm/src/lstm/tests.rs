@@ -123,22 +123,12 @@ fn run(
 ) -> (Vec<TensorData>, Vec<Option<TensorData>>) {
     let s = shapes(case.sizes);
     let x: Tensor<3> = case.input(&values[0], &s[0], tracked[0]);
-    let matrix = |n: usize| -> Tensor<2> { case.input(&values[n], &s[n], tracked[n]) };
-    let bias = |n: usize| -> Tensor<1> { case.input(&values[n], &s[n], tracked[n]) };
-    let (h0, c0, w_ih, w_hh, b_ih, b_hh) = (matrix(1), matrix(2), matrix(3), matrix(4), bias(5), bias(6));
+    let matrices = [1, 2, 3, 4].map(|n: usize| -> Tensor<2> { case.input(&values[n], &s[n], tracked[n]) });
+    let biases = [5, 6].map(|n: usize| -> Tensor<1> { case.input(&values[n], &s[n], tracked[n]) });
     let hh_mask = mask_values(case.sizes).map(|values| case.input(&values, &s[4], false));
-    let (outputs, state) = layer(
-        x.clone(),
-        LstmState { hidden: h0.clone(), cell: c0.clone() },
-        LstmWeights {
-            w_ih: w_ih.clone(),
-            w_hh: w_hh.clone(),
-            b_ih: b_ih.clone(),
-            b_hh: b_hh.clone(),
-            hh_mask,
-            precision: Precision::Full,
-        },
-    );
+    let ([hidden, cell, w_ih, w_hh], [b_ih, b_hh]) = (matrices.clone(), biases.clone());
+    let weights = LstmWeights { w_ih, w_hh, b_ih, b_hh, hh_mask, precision: Precision::Full };
+    let (outputs, state) = layer(x.clone(), LstmState { hidden, cell }, weights);
     assert_eq!(outputs.dtype(), case.dtype);
     let loss = loss(outputs.clone(), state.clone());
     let results =
@@ -147,17 +137,9 @@ fn run(
         return (results, vec![None; 7]);
     }
     let grads = loss.backward();
-    let two = |t: &Tensor<2>| t.grad(&grads).map(Tensor::into_data);
-    let one = |t: &Tensor<1>| t.grad(&grads).map(Tensor::into_data);
-    let gradients = vec![
-        x.grad(&grads).map(Tensor::into_data),
-        two(&h0),
-        two(&c0),
-        two(&w_ih),
-        two(&w_hh),
-        one(&b_ih),
-        one(&b_hh),
-    ];
+    let mut gradients = vec![x.grad(&grads).map(Tensor::into_data)];
+    gradients.extend(matrices.map(|input| input.grad(&grads).map(Tensor::into_data)));
+    gradients.extend(biases.map(|input| input.grad(&grads).map(Tensor::into_data)));
     (results, gradients)
 }
 
@@ -170,7 +152,7 @@ fn close(what: &str, got: &TensorData, want: &TensorData, tolerance: f64) {
 }
 
 /// A layer against the reference: every value and every gradient.
-fn check_layer(
+fn check(
     case: &Case,
     tolerance: f64,
     layer: impl Fn(Tensor<3>, LstmState, LstmWeights) -> (Tensor<3>, LstmState),
@@ -186,28 +168,23 @@ fn check_layer(
     }
 }
 
-/// The operation against the reference.
-fn check(case: &Case, tolerance: f64) {
-    check_layer(case, tolerance, lstm_sequence);
-}
-
-#[test]
-fn agrees_with_the_composition_in_f32() {
+/// The operation on a device with autodiff.
+fn check_on(device: &Device) {
     for sizes in [ONE_STEP, SEVERAL, NO_MASK, ALL_ONE] {
-        check(&Case::new(&Device::flex().autodiff(), sizes, DType::F32), 2e-6);
+        for (dtype, tolerance) in [(DType::F32, 2e-6), (DType::F64, 1e-14)] {
+            check(&Case::new(device, sizes, dtype), tolerance, lstm_sequence);
+        }
     }
 }
 
 #[test]
-fn agrees_with_the_composition_in_f64() {
-    for sizes in [ONE_STEP, SEVERAL, NO_MASK, ALL_ONE] {
-        check(&Case::exact(sizes), 1e-14);
-    }
+fn agrees_with_the_composition() {
+    check_on(&Device::flex().autodiff());
 }
 
 #[test]
 fn agrees_under_gradient_checkpointing() {
-    check(&Case::new(&Device::flex().autodiff().gradient_checkpointing(), SEVERAL, DType::F64), 1e-14);
+    check_on(&Device::flex().autodiff().gradient_checkpointing());
 }
 
 /// On a device without kernels the formulas run on the dispatched backend.
@@ -215,7 +192,7 @@ fn agrees_under_gradient_checkpointing() {
 fn the_composed_formulas_agree_where_there_are_no_kernels() {
     let composed = |x, state, weights| unpacked(portable::forward(arguments(x, state, weights)));
     for sizes in [ONE_STEP, SEVERAL, NO_MASK, ALL_ONE] {
-        check_layer(&Case::exact(sizes), 1e-14, composed);
+        check(&Case::exact(sizes), 1e-14, composed);
     }
 }
 
@@ -263,10 +240,7 @@ fn agrees_under_nested_autodiff() {
 fn agrees_on_ndarray() {
     #[allow(deprecated, reason = "the feature stays for as long as Burn has the backend")]
     let device = Device::ndarray().autodiff();
-    for sizes in [ONE_STEP, SEVERAL, NO_MASK, ALL_ONE] {
-        check(&Case::new(&device, sizes, DType::F32), 2e-6);
-        check(&Case::new(&device, sizes, DType::F64), 1e-14);
-    }
+    check_on(&device);
 }
 
 #[test]
@@ -324,7 +298,7 @@ fn two_chunks_are_one_sequence() {
     let layer = LstmConfig::new(3, 4).init(&device);
     let x = tensor::<3>(&wave(5 * 2 * 3, 1.0, 1.0), &[5, 2, 3], &device, DType::F32);
     let (whole, end) = layer.forward(x.clone(), layer.zero_state(2), 0.0);
-    let (first, state) = layer.forward(x.clone().narrow(0, 0, 2), LstmState::zeros(2, 4, &device), 0.0);
+    let (first, state) = layer.forward(x.clone().narrow(0, 0, 2), layer.zero_state(2), 0.0);
     let (second, state) = layer.forward(x.narrow(0, 2, 3), state.detach(), 0.0);
     close("outputs", &Tensor::cat(vec![first, second], 0).into_data(), &whole.into_data(), 1e-6);
     close("hidden", &state.hidden.into_data(), &end.hidden.into_data(), 1e-6);
@@ -359,7 +333,7 @@ fn weights_are_dropped_in_training_only() {
 #[test]
 fn initial_weights_fill_their_range() {
     let layer = LstmConfig::new(30, 25).init(&Device::flex());
-    assert_eq!((layer.d_input(), layer.d_hidden()), (30, 25));
+    assert_eq!((layer.w_ih.dims(), layer.d_hidden()), ([100, 30], 25));
     assert_eq!(layer.b_ih.dims(), [100]);
     for data in [layer.w_ih.to_data(), layer.w_hh.to_data()] {
         let largest = data.iter::<f64>().fold(0.0, |m: f64, v| m.max(v.abs()));
@@ -372,7 +346,7 @@ fn initial_weights_fill_their_range() {
 fn a_wrong_input_width_is_named() {
     let device = Device::flex();
     let layer = LstmConfig::new(5, 4).init(&device);
-    layer.forward(Tensor::zeros([2, 1, 3], &device), LstmState::zeros(1, 4, &device), 0.0);
+    layer.forward(Tensor::zeros([2, 1, 3], &device), layer.zero_state(1), 0.0);
 }
 
 #[test]

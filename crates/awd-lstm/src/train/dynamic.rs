@@ -9,8 +9,8 @@ use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
 use hmac_sha256::Hash as Sha256;
 
-use crate::data::{Batches, Window};
-use crate::model::{LanguageModel, LmState};
+use crate::data::Batches;
+use crate::model::{LanguageModel, StepLoss};
 use crate::regularisation::Penalties;
 use runs::data::Fingerprint;
 use runs::error::{Error, Result};
@@ -33,16 +33,11 @@ pub fn gradient_statistics(
     bptt: usize,
     progress: &mut dyn FnMut(f64),
 ) -> Result<GradientStatistics> {
-    let device = model.device();
     let mut statistics = GradientStatistics::new();
-    let mut state = model.zero_state(batches.batch());
-    let count = windows(batches, bptt);
-    for (index, window) in batches.windows(bptt, &device).enumerate() {
-        let (_, grads, next) = score(model, window, state, "the training text")?;
-        state = next;
-        statistics.add(model, &grads);
-        progress((index + 1) as f64 / count as f64);
-    }
+    score_and_learn(model.clone(), ("the training text", batches), bptt, progress, |model, grads| {
+        statistics.add(&model, &grads);
+        model
+    })?;
     Ok(statistics)
 }
 
@@ -64,45 +59,44 @@ pub fn dynamic_nll(
     bptt: usize,
     progress: &mut dyn FnMut(f64),
 ) -> Result<f64> {
-    let device = model.device();
     let update = DynamicUpdate::new(model, statistics, config)?;
-    let mut model = model.clone();
-    let mut state = model.zero_state(batches.batch());
-    let (mut sum, mut tokens) = (0.0, 0);
-    let count = windows(batches, bptt);
-    for (index, window) in batches.windows(bptt, &device).enumerate() {
-        let of_window = window.targets.shape().num_elements();
-        let (nll, grads, next) = score(&model, window, state, what)?;
-        sum += nll * of_window as f64;
-        tokens += of_window;
-        state = next;
-        model = update.step(model, grads);
-        progress((index + 1) as f64 / count as f64);
-    }
-    let nll = sum / tokens as f64;
+    let learn = |model: LanguageModel, grads| update.step(model, grads);
+    let nll = score_and_learn(model.clone(), (what, batches), bptt, progress, learn)?;
     // A model that diverged may be wrong by any finite number of nats.
     if nll.exp().is_finite() { Ok(nll) } else { Err(Error::NonFiniteDynamicLoss { what }) }
 }
 
-fn windows(batches: &Batches, bptt: usize) -> usize {
+/// Mean nll of all predicted tokens of a text, each window of `bptt` rows scored by the model that `learn` made with the gradients
+/// of the window before it.
+fn score_and_learn(
+    mut model: LanguageModel,
+    (what, batches): (&'static str, &Batches),
+    bptt: usize,
+    progress: &mut dyn FnMut(f64),
+    mut learn: impl FnMut(LanguageModel, GradientsParams) -> LanguageModel,
+) -> Result<f64> {
     assert!(bptt > 0, "bptt must be at least 1");
-    batches.rows().saturating_sub(1).div_ceil(bptt)
-}
-
-/// Mean nll of a window, its gradients, and the state after it.
-fn score(
-    model: &LanguageModel,
-    window: Window,
-    state: LmState,
-    what: &'static str,
-) -> Result<(f64, GradientsParams, LmState)> {
-    let loss = model.loss(window.tokens, window.targets, state, Penalties::default());
-    let nll = loss.nll.to_data().iter::<f64>().next().unwrap_or(f64::NAN);
-    if !nll.is_finite() {
-        return Err(Error::NonFiniteDynamicLoss { what });
+    let device = model.device();
+    let mut state = model.zero_state(batches.batch());
+    let (mut sum, mut tokens) = (0.0, 0);
+    let count = batches.rows().saturating_sub(1).div_ceil(bptt);
+    for (index, window) in batches.windows(bptt, &device).enumerate() {
+        let of_window = window.targets.shape().num_elements();
+        // Nothing of the graph outlives the backward pass: weights that it shares would be copied to be updated.
+        let (StepLoss { nll, total, .. }, next) =
+            model.loss(window.tokens, window.targets, state, Penalties::default());
+        let nll = nll.into_data().iter::<f64>().next().unwrap_or(f64::NAN);
+        if !nll.is_finite() {
+            return Err(Error::NonFiniteDynamicLoss { what });
+        }
+        sum += nll * of_window as f64;
+        tokens += of_window;
+        state = next.detach();
+        let grads = GradientsParams::from_grads(total.backward(), &model);
+        model = learn(model, grads);
+        progress((index + 1) as f64 / count as f64);
     }
-    let grads = GradientsParams::from_grads(loss.total.backward(), model);
-    Ok((nll, grads, loss.state.detach()))
+    Ok(sum / tokens as f64)
 }
 
 /// The weights and the text that gradient statistics were made from. They are of no use for others.

@@ -2,7 +2,6 @@
 
 mod dynamic;
 mod evaluate;
-mod losses;
 mod procedure;
 mod run;
 mod stages;
@@ -11,7 +10,6 @@ mod task;
 
 pub use dynamic::{StatisticsOrigin, dynamic_nll, gradient_statistics, load_statistics, save_statistics};
 pub use evaluate::{EVALUATION_TOKENS, mean_nll, mean_nll_among};
-pub use losses::Losses;
 pub use procedure::{LmTrainerState, ProcedureState};
 pub use run::{AwdLstm, RunConfig, RunFolder};
 pub use step::{Stepped, step, step_by};

@@ -5,12 +5,11 @@ use std::ops::Range;
 use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::tensor::Tensor;
 
-use super::losses::Losses;
 use super::stages::Above;
 use crate::config::TrainConfig;
 use crate::data::Window;
 use crate::dropout::Masks;
-use crate::model::{LanguageModel, LmState, StagedLoss};
+use crate::model::{LanguageModel, LmState, StagedLoss, StepLoss};
 use runs::error::Result;
 use runs::optim::{NtAsgd, global_norm};
 use runs::ranks::{Early, Ranks, cut};
@@ -18,8 +17,8 @@ use runs::ranks::{Early, Ranks, cut};
 /// The results of a step besides the weights. None of them waits for the device.
 #[derive(Debug, Clone)]
 pub struct Stepped {
-    /// The loss and its terms.
-    pub losses: Losses,
+    /// The loss and its terms before the update, outside of their graph.
+    pub losses: StepLoss,
     /// Norm of the gradient over all parameters together, before clipping, `[1]`; `None` if no parameter has a gradient.
     pub gradient_norm: Option<Tensor<1>>,
     /// The same of a mixture's projections alone, `[1]`; `None` under a head without mixture.
@@ -45,8 +44,21 @@ pub fn step(
     config: &TrainConfig,
     lr: f64,
 ) -> (LanguageModel, Stepped) {
-    let (stepped, grads) = whole_gradients(&model, window, state, config);
-    update(model, optimiser, stepped, grads, config, lr).expect("one process has nobody to lose")
+    let pass = whole_gradients(&model, window, state, config);
+    finish(model, optimiser, pass, config, lr)
+}
+
+/// The results of forward and backward passes.
+#[derive(Debug)]
+pub(super) struct Pass {
+    /// Outside of their graph.
+    pub(super) losses: StepLoss,
+    /// State after the last time step, without its history.
+    pub(super) state: LmState,
+    /// Those that are still to be summed over the ranks, if there are several.
+    pub(super) grads: GradientsParams,
+    /// Those that were summed while the others were computed.
+    pub(super) early: Option<Early>,
 }
 
 /// Losses and gradients of all columns of a window.
@@ -55,25 +67,14 @@ pub(super) fn whole_gradients(
     window: Window,
     state: LmState,
     config: &TrainConfig,
-) -> (Stepped, GradientsParams) {
+) -> Pass {
     let [_, columns] = window.tokens.dims();
     let slice = config.small_batch.unwrap_or(columns);
     if slice >= columns {
         let masks = model.draw_masks(columns);
         return pass(model, window, state, masks, config);
     }
-    let slices = Slices::new(model, window, state, config, 0..columns);
-    slices.pass(slice)
-}
-
-/// Losses and gradients of the columns of one rank.
-#[derive(Debug)]
-pub(super) struct OwnGradients {
-    pub(super) stepped: Stepped,
-    /// Those that are still to be summed over the ranks.
-    pub(super) grads: GradientsParams,
-    /// Those that were summed while the others were computed.
-    pub(super) early: Option<Early>,
+    Slices::new(model, window, state, config, 0..columns).pass(slice)
 }
 
 /// Losses and gradients of a rank's columns of a window, in proportion to all of its columns: those of all ranks add up
@@ -89,10 +90,9 @@ pub(super) fn own_gradients(
     state: LmState,
     config: &TrainConfig,
     ranks: &Ranks,
-) -> Result<OwnGradients> {
+) -> Result<Pass> {
     if !ranks.are_several() {
-        let (stepped, grads) = whole_gradients(model, window, state, config);
-        return Ok(OwnGradients { stepped, grads, early: None });
+        return Ok(whole_gradients(model, window, state, config));
     }
     let [_, columns] = window.tokens.dims();
     let slice = config.small_batch.unwrap_or(columns);
@@ -102,8 +102,7 @@ pub(super) fn own_gradients(
     if in_one && ranks.can_sum_meanwhile() {
         return slices.pass_and_sum(ranks);
     }
-    let (stepped, grads) = slices.pass(slice);
-    Ok(OwnGradients { stepped, grads, early: None })
+    Ok(slices.pass(slice))
 }
 
 /// As [`step`], of all columns at once, with given masks in place of drawn ones. They are on the model's device without autodiff.
@@ -119,46 +118,48 @@ pub fn step_by(
     config: &TrainConfig,
     lr: f64,
 ) -> (LanguageModel, Stepped) {
-    let (stepped, grads) = pass(&model, window, state, masks, config);
-    update(model, optimiser, stepped, grads, config, lr).expect("one process has nobody to lose")
+    let pass = pass(&model, window, state, masks, config);
+    finish(model, optimiser, pass, config, lr)
 }
 
-/// Clips the gradients of all columns to their norm, and makes the optimiser's update.
+fn finish(
+    model: LanguageModel,
+    optimiser: &mut NtAsgd,
+    pass: Pass,
+    config: &TrainConfig,
+    lr: f64,
+) -> (LanguageModel, Stepped) {
+    let Pass { losses, state, grads, early: _ } = pass;
+    let (model, [gradient_norm, latent_norm]) =
+        update(model, optimiser, grads, config, lr).expect("one process has nobody to lose");
+    (model, Stepped { losses, gradient_norm, latent_norm, state })
+}
+
+/// Clips the gradients of all columns to their norm, and makes the optimiser's update. Returns the two norms of [`Stepped`].
 ///
 /// # Errors
 /// [`Error::Communication`](runs::Error::Communication), if ranks share the vocabulary.
 pub(super) fn update(
     model: LanguageModel,
     optimiser: &mut NtAsgd,
-    stepped: Stepped,
     grads: GradientsParams,
     config: &TrainConfig,
     lr: f64,
-) -> Result<(LanguageModel, Stepped)> {
+) -> Result<(LanguageModel, [Option<Tensor<1>>; 2])> {
     let latent_norm = global_norm(&model.head.context, &grads);
     let (model, gradient_norm) = optimiser.step_clipped(lr, model, grads, config.clip)?;
-    Ok((model, Stepped { gradient_norm, latent_norm, ..stepped }))
+    Ok((model, [gradient_norm, latent_norm]))
 }
 
 /// Losses and gradients of a window.
-fn pass(
-    model: &LanguageModel,
-    window: Window,
-    state: LmState,
-    masks: Masks,
-    config: &TrainConfig,
-) -> (Stepped, GradientsParams) {
-    let (loss, lookup) =
+fn pass(model: &LanguageModel, window: Window, state: LmState, masks: Masks, config: &TrainConfig) -> Pass {
+    let (loss, state, lookup) =
         model.loss_beside_lookup(window.tokens, window.targets, state, masks, config.penalties());
-    let stepped = Stepped {
-        losses: Losses::of(&loss),
-        gradient_norm: None,
-        latent_norm: None,
-        state: loss.state.detach(),
-    };
-    let mut grads = loss.total.backward();
+    let (total, state) = (loss.total.clone(), state.detach());
+    let losses = loss.inner();
+    let mut grads = total.backward();
     lookup.finish(&mut grads);
-    (stepped, GradientsParams::from_grads(grads, model))
+    Pass { losses, state, grads: GradientsParams::from_grads(grads, model), early: None }
 }
 
 /// A part of the columns of a window, to be taken in slices.
@@ -200,7 +201,7 @@ impl<'a> Slices<'a> {
     }
 
     /// Losses and gradients, in slices of at most `slice` columns.
-    fn pass(self, slice: usize) -> (Stepped, GradientsParams) {
+    fn pass(self, slice: usize) -> Pass {
         let count = self.own.len().div_ceil(slice);
         let mut accumulator = GradientsAccumulator::new();
         let mut sums = Sums::new(self.model, &self.state);
@@ -211,11 +212,11 @@ impl<'a> Slices<'a> {
             accumulator.accumulate(self.model, grads);
             accumulator.accumulate(self.model, above.below(self.model, loss, share));
         }
-        (sums.stepped(), accumulator.grads())
+        sums.pass(accumulator.grads(), None)
     }
 
     /// Losses and gradients of all own columns at once. Those of the output layer are summed over the ranks meanwhile.
-    fn pass_and_sum(self, ranks: &Ranks) -> Result<OwnGradients> {
+    fn pass_and_sum(self, ranks: &Ranks) -> Result<Pass> {
         let (loss, share) = self.loss(0, self.own.len());
         let mut sums = Sums::new(self.model, &self.state);
         sums.add(&loss, share);
@@ -223,42 +224,39 @@ impl<'a> Slices<'a> {
         let matrix = (self.model.embedding.id, above.embedding.clone());
         let work = || above.below(self.model, loss, share);
         let (early, grads) = ranks.sum_meanwhile(self.model, grads, matrix, &self.window.tokens, work)?;
-        Ok(OwnGradients { stepped: sums.stepped(), grads, early: Some(early) })
+        Ok(sums.pass(grads, Some(early)))
     }
 }
 
 /// Losses summed over slices, outside of the graph, and their states.
 struct Sums {
-    /// Without the total.
-    losses: Losses,
+    /// Mean nll, AR, TAR and the priors' term.
+    terms: [Tensor<1>; 4],
     states: Vec<LmState>,
 }
 
 impl Sums {
     fn new(model: &LanguageModel, state: &LmState) -> Self {
         let zero = Tensor::<1>::zeros([1], (&model.device().inner(), state.layers[0].hidden.dtype()));
-        Self { losses: Losses::from_array(std::array::from_fn(|_| zero.clone())), states: vec![] }
+        Self { terms: std::array::from_fn(|_| zero.clone()), states: vec![] }
     }
 
     fn add(&mut self, loss: &StagedLoss, share: f64) {
-        let add = |sum: &mut Tensor<1>, term: Option<&Tensor<1>>| {
+        let StagedLoss { nll, ar, tar, prior_cv, .. } = loss;
+        let terms = [Some(nll), ar.as_ref(), tar.as_ref(), prior_cv.as_ref()];
+        for (sum, term) in self.terms.iter_mut().zip(terms) {
             if let Some(term) = term {
                 *sum = sum.clone() + term.clone().inner() * share;
             }
-        };
-        let sums = &mut self.losses;
-        add(&mut sums.nll, Some(&loss.nll));
-        add(&mut sums.ar, loss.ar.as_ref());
-        add(&mut sums.tar, loss.tar.as_ref());
-        add(&mut sums.prior_cv, loss.prior_cv.as_ref());
+        }
         self.states.push(loss.state.clone().detach());
     }
 
-    fn stepped(self) -> Stepped {
-        let Self { mut losses, states } = self;
-        let Losses { nll, ar, tar, prior_cv, .. } = losses.clone();
-        losses.total = nll + ar + tar + prior_cv;
-        Stepped { losses, gradient_norm: None, latent_norm: None, state: LmState::join(states) }
+    fn pass(self, grads: GradientsParams, early: Option<Early>) -> Pass {
+        let [nll, ar, tar, prior_cv] = self.terms;
+        let total = nll.clone() + ar.clone() + tar.clone() + prior_cv.clone();
+        let losses = StepLoss { nll, total, ar, tar, prior_cv };
+        Pass { losses, state: LmState::join(self.states), grads, early }
     }
 }
 

@@ -1,12 +1,13 @@
 use std::sync::Mutex;
 
 use burn::module::{Module, ModuleVisitor, Param};
-use burn::store::{ModuleSnapshot, bridge};
 use burn::tensor::{Device, Int};
 
 use super::*;
 use crate::config::{Dropouts, HeadKind, ModelConfig, Preset};
 use crate::lstm::LstmState;
+use crate::testing::{gradients_of, weights};
+use runs::distance;
 use runs::optim::NtAsgdConfig;
 use runs::ranks::threads as each;
 use runs::testing::alone;
@@ -52,32 +53,29 @@ fn state(model: &LanguageModel) -> LmState {
     LmState { layers: layers.collect() }
 }
 
-/// Gradients of all parameters.
-fn of_parameters(grads: &GradientsParams, model: &LanguageModel) -> Vec<f64> {
-    struct Read<'a>(&'a GradientsParams, Vec<f64>);
-    impl ModuleVisitor for Read<'_> {
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            let grad = self.0.get::<D>(param.id).expect("every parameter has a gradient");
-            self.1.extend(grad.into_data().iter::<f64>());
-        }
-    }
-    let mut read = Read(grads, vec![]);
-    model.visit(&mut read);
-    read.1
-}
-
 /// Gradients of all parameters, the losses and their parts, the states.
-fn all(stepped: &Stepped, grads: &GradientsParams, model: &LanguageModel) -> Vec<f64> {
-    let mut values = of_parameters(grads, model);
-    let Losses { nll, total, ar, tar, .. } = &stepped.losses;
-    let [nll, total, ar, tar] =
-        [nll, total, ar, tar].map(|loss| loss.to_data().iter::<f64>().next().unwrap());
+fn all(pass: &Pass, model: &LanguageModel) -> Vec<f64> {
+    let mut values = gradients_of(model, &pass.grads).concat();
+    let losses = pass.losses.clone().into_array();
+    assert!(losses.iter().all(|loss| !loss.is_autodiff()));
+    let [nll, total, ar, tar, _] = losses.map(|loss| loss.into_scalar::<f64>());
     assert!((total - nll - ar - tar).abs() < 1e-5 && ar > 0.0 && tar > 0.0, "{total} = {nll} + {ar} + {tar}");
     values.extend([nll, total, ar, tar]);
-    for layer in &stepped.state.layers {
-        values.extend(layer.hidden.to_data().iter::<f64>().chain(layer.cell.to_data().iter::<f64>()));
-    }
+    values.extend(of_state(&pass.state));
     values
+}
+
+fn of_state(state: &LmState) -> Vec<f64> {
+    let tensors = state.layers.iter().flat_map(|layer| [&layer.hidden, &layer.cell]);
+    tensors.flat_map(|tensor| tensor.to_data().iter::<f64>().collect::<Vec<_>>()).collect()
+}
+
+/// Asserts that all values agree, to a relative tolerance above 1 and an absolute one below.
+fn close(what: &str, got: &[f64], want: &[f64], tolerance: f64) {
+    assert_eq!(got.len(), want.len(), "{what}");
+    for (got, want) in got.iter().zip(want) {
+        assert!((got - want).abs() < tolerance * want.abs().max(1.0), "{what}: {got} {want}");
+    }
 }
 
 /// Gives the output layer a matrix of its own.
@@ -97,23 +95,13 @@ fn gradients_are_those_of_the_loss() {
                 untie(&mut model);
             }
             training().seed(3);
-            let (stepped, grads) = pass(&model, window(), state(&model), model.draw_masks(7), &config(None));
-            let got = all(&stepped, &grads, &model);
+            let pass = pass(&model, window(), state(&model), model.draw_masks(7), &config(None));
             training().seed(3);
             let Window { tokens, targets } = window();
-            let loss = model.loss(tokens, targets, state(&model), config(None).penalties());
-            let stepped = Stepped {
-                losses: Losses::of(&loss),
-                gradient_norm: None,
-                latent_norm: None,
-                state: loss.state.detach(),
-            };
-            let grads = GradientsParams::from_grads(loss.total.backward(), &model);
-            let want = all(&stepped, &grads, &model);
-            assert_eq!(got.len(), want.len());
-            for (got, want) in got.iter().zip(&want) {
-                assert!((got - want).abs() < 1e-6 * want.abs().max(1.0), "tied {tied}: {got} {want}");
-            }
+            let (loss, state) = model.loss(tokens, targets, state(&model), config(None).penalties());
+            let grads = GradientsParams::from_grads(loss.total.clone().backward(), &model);
+            let want = Pass { losses: loss.inner(), state: state.detach(), grads, early: None };
+            close(&format!("tied {tied}"), &all(&pass, &model), &all(&want, &model), 1e-6);
         }
     });
 }
@@ -122,7 +110,7 @@ fn gradients_are_those_of_the_loss() {
 fn a_frozen_embedding_has_no_gradient() {
     let mut model = model(Dropouts::NONE);
     model.embedding = model.embedding.set_require_grad(false);
-    let (_, grads) = pass(&model, window(), state(&model), model.draw_masks(7), &config(None));
+    let Pass { grads, .. } = pass(&model, window(), state(&model), model.draw_masks(7), &config(None));
     assert!(grads.get::<2>(model.embedding.id).is_none());
     assert!(grads.get::<2>(model.lstms[0].w_ih.id).is_some());
 }
@@ -130,39 +118,27 @@ fn a_frozen_embedding_has_no_gradient() {
 #[test]
 fn slices_add_up_to_the_whole_batch() {
     let model = model(Dropouts::NONE);
-    let (whole, grads) = pass(&model, window(), state(&model), model.draw_masks(7), &config(None));
-    assert!(!whole.losses.nll.is_autodiff() && !whole.losses.total.is_autodiff());
-    let want = all(&whole, &grads, &model);
+    let whole = pass(&model, window(), state(&model), model.draw_masks(7), &config(None));
+    let want = all(&whole, &model);
     assert!(want.iter().any(|value| value.abs() > 0.1));
     for slice in 1..7 {
-        let config = config(None);
-        let slices = Slices::new(&model, window(), state(&model), &config, 0..7);
-        let (sliced, grads) = slices.pass(slice);
-        assert!(!sliced.losses.nll.is_autodiff() && !sliced.losses.total.is_autodiff());
-        let got = all(&sliced, &grads, &model);
-        assert_eq!(got.len(), want.len());
-        for (got, want) in got.iter().zip(&want) {
-            assert!((got - want).abs() < 2e-6 * want.abs().max(1.0), "slices of {slice}: {got} {want}");
-        }
+        let sliced = Slices::new(&model, window(), state(&model), &config(None), 0..7).pass(slice);
+        close(&format!("slices of {slice}"), &all(&sliced, &model), &want, 2e-6);
     }
 }
 
 #[test]
 fn a_step_in_slices_makes_the_same_weights() {
     let start = model(Dropouts::NONE);
-    let weights = |small_batch| {
+    let stepped = |small_batch| {
         let (model, state) = (start.clone(), state(&start));
         let mut optimiser = NtAsgdConfig::new().init();
-        let (model, _) = step(model, &mut optimiser, window(), state, &config(small_batch), 2.0);
-        let tensors = model.valid().collect(None, None, false);
-        let values =
-            tensors.iter().flat_map(|tensor| bridge::to_data(tensor).unwrap().try_to_vec::<f32>().unwrap());
-        values.collect::<Vec<f32>>()
+        step(model, &mut optimiser, window(), state, &config(small_batch), 2.0).0
     };
-    let whole = weights(None);
-    assert_eq!(weights(Some(7)), whole);
+    let whole = stepped(None);
+    assert_eq!(weights(&stepped(Some(7)).valid()), weights(&whole.valid()));
     for slice in [1, 3, 4] {
-        let worst = weights(Some(slice)).iter().zip(&whole).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        let worst = distance(&stepped(Some(slice)), &whole);
         assert!(worst < 2e-6, "slices of {slice}: {worst}");
     }
 }
@@ -170,8 +146,8 @@ fn a_step_in_slices_makes_the_same_weights() {
 #[test]
 fn the_norm_is_that_of_the_gradients_before_clipping() {
     let model = model(Dropouts::NONE);
-    let (_, grads) = pass(&model, window(), state(&model), model.draw_masks(7), &config(None));
-    let want: f64 = runs::optim::global_norm(&model, &grads).unwrap().into_scalar();
+    let Pass { grads, .. } = pass(&model, window(), state(&model), model.draw_masks(7), &config(None));
+    let want: f64 = global_norm(&model, &grads).unwrap().into_scalar();
     for small_batch in [None, Some(3)] {
         let mut optimiser = NtAsgdConfig::new().init();
         let config = TrainConfig { clip: want / 3.0, ..config(small_batch) };
@@ -191,22 +167,17 @@ fn slices_have_the_masks_of_the_whole_batch() {
         let model = model(ALL);
         let seeded = |seed, slice| {
             training().seed(seed);
-            let (stepped, grads) = whole_gradients(&model, window(), state(&model), &config(slice));
-            all(&stepped, &grads, &model)
+            all(&whole_gradients(&model, window(), state(&model), &config(slice)), &model)
         };
         let want = seeded(5, None);
-        let distance = |got: &[f64]| {
-            assert_eq!(got.len(), want.len());
-            got.iter()
-                .zip(&want)
-                .map(|(got, want)| (got - want).abs() / want.abs().max(1.0))
-                .fold(0.0, f64::max)
-        };
         for slice in 1..7 {
-            let worst = distance(&seeded(5, Some(slice)));
-            assert!(worst < 2e-6, "slices of {slice}: {worst}");
+            close(&format!("slices of {slice}"), &seeded(5, Some(slice)), &want, 2e-6);
         }
-        assert!(distance(&seeded(6, Some(3))) > 1e-2);
+        let other = seeded(6, Some(3));
+        assert_eq!(other.len(), want.len());
+        assert!(
+            other.iter().zip(&want).any(|(other, want)| (other - want).abs() > 1e-2 * want.abs().max(1.0))
+        );
     });
 }
 
@@ -215,31 +186,22 @@ fn parts_of_the_columns_add_up_to_the_whole_batch() {
     alone(module_path!(), "parts_of_the_columns_add_up_to_the_whole_batch", || {
         let model = model(ALL);
         // Three parts, of 3, 2 and 2 columns, one of them in slices.
-        let whole = {
-            training().seed(5);
-            let (stepped, grads) = whole_gradients(&model, window(), state(&model), &config(Some(3)));
-            all(&stepped, &grads, &model)
-        };
+        training().seed(5);
+        let whole = all(&whole_gradients(&model, window(), state(&model), &config(Some(3))), &model);
         let mut sum = vec![0.0; whole.len()];
         let mut states = vec![];
         for (part, small_batch) in [(0..3, None), (3..5, Some(1)), (5..7, None)] {
             training().seed(5);
             let own = state(&model).columns(part.start, part.len());
             let config = config(None);
-            let slices = Slices::new(&model, window(), own, &config, part);
-            let (stepped, grads) = slices.pass(small_batch.unwrap_or(7));
-            states.push(stepped.state.clone());
-            let part = all(&stepped, &grads, &model);
-            sum.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
+            let pass = Slices::new(&model, window(), own, &config, part).pass(small_batch.unwrap_or(7));
+            sum.iter_mut().zip(all(&pass, &model)).for_each(|(sum, part)| *sum += part);
+            states.push(pass.state);
         }
-        let state = LmState::join(states);
-        let values = state.layers.iter().flat_map(|layer| [&layer.hidden, &layer.cell]);
-        let values: Vec<f64> =
-            values.flat_map(|tensor| tensor.to_data().iter::<f64>().collect::<Vec<_>>()).collect();
+        // States are no sums.
+        let values = of_state(&LmState::join(states));
         let sums = whole.len() - values.len();
-        for (got, want) in sum[..sums].iter().chain(&values).zip(&whole) {
-            assert!((got - want).abs() < 2e-6 * want.abs().max(1.0), "{got} {want}");
-        }
+        close("parts", &[&sum[..sums], &values].concat(), &whole, 2e-6);
     });
 }
 
@@ -255,8 +217,8 @@ fn what_ranks_sum_meanwhile_makes_the_bits_of_as_many_slices() {
         // Parts of 4 and 3 columns; of 3, 2 and 2.
         for size in [2, 3] {
             let slices = config(Some(7usize.div_ceil(size)));
-            let (_, grads) = whole_gradients(&model, window(), state(&model), &slices);
-            let want = of_parameters(&grads, &model);
+            let pass = whole_gradients(&model, window(), state(&model), &slices);
+            let want = gradients_of(&model, &pass.grads).concat();
             assert!(want.iter().any(|value| value.abs() > 1e-3));
             let sums = each(size, |ranks| {
                 let ranks = ranks.with_sums_meanwhile(true);
@@ -267,9 +229,9 @@ fn what_ranks_sum_meanwhile_makes_the_bits_of_as_many_slices() {
                     |config: &TrainConfig| own_gradients(&model, window(), own(), config, &ranks).unwrap();
                 // One rank has a slice alone, another has two: none of them sums meanwhile.
                 assert!(of(&config(Some(7 / size))).early.is_none());
-                let OwnGradients { grads, early, .. } = of(&config(None));
+                let Pass { grads, early, .. } = of(&config(None));
                 let grads = ranks.sum_rest(&model, grads, early.expect("all columns at once")).unwrap();
-                of_parameters(&grads, &model)
+                gradients_of(&model, &grads).concat()
             });
             assert!(sums.iter().all(|sums| *sums == want), "model {index}, {size} ranks");
         }
@@ -279,7 +241,7 @@ fn what_ranks_sum_meanwhile_makes_the_bits_of_as_many_slices() {
 #[test]
 fn the_norm_of_the_projections_is_a_part_of_the_whole() {
     let model = model(Dropouts::NONE);
-    let (_, mut grads) = pass(&model, window(), state(&model), model.draw_masks(7), &config(None));
+    let Pass { mut grads, .. } = pass(&model, window(), state(&model), model.draw_masks(7), &config(None));
     let square = |norm: Option<Tensor<1>>| norm.unwrap().into_scalar::<f64>().powi(2);
     let all = square(global_norm(&model, &grads));
     /// Takes the gradients of a part away.

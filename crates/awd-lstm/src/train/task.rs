@@ -13,12 +13,11 @@ use runs::ranks::Ranks;
 use runs::{Peers, Score, Shards, Split, Task, TrainerState, Work, load_weights, mix_seed, save_weights};
 
 use super::evaluate::score_unless;
-use super::losses::Losses;
 use super::procedure::{LmTrainerState, ProcedureState, learning_rate};
 use super::run::AwdLstm;
-use super::step::{OwnGradients, Stepped, own_gradients, update};
+use super::step::{Pass, own_gradients, update};
 use crate::config::{ModelConfig, TrainConfig};
-use crate::data::{Batches, Schedule};
+use crate::data::{Batches, TrainStep, schedule};
 use crate::lstm::LstmState;
 use crate::model::{LanguageModel, LmState};
 
@@ -48,7 +47,7 @@ pub struct LmTask {
     model: Option<LanguageModel>,
     optimiser: NtAsgd,
     /// The epoch under way and its steps.
-    schedule: (usize, Schedule),
+    steps: (usize, Vec<TrainStep>),
     /// Number of steps of the first epoch.
     first_steps: usize,
     /// State after the last step, without its history, of the own columns.
@@ -122,7 +121,7 @@ impl LmTask {
             true => model.try_init_shared(Arc::new(vocabulary.clone()), &device)?,
             false => model.try_init(&device)?,
         };
-        let first = schedule(config, &train, 1);
+        let first = steps_of(config, &train, 1);
         Ok(Self {
             model_config: model.clone(),
             config: config.clone(),
@@ -132,8 +131,8 @@ impl LmTask {
             valid,
             test,
             optimiser: optimiser(config, &fresh, vocabulary),
-            first_steps: first.steps().len(),
-            schedule: (1, first),
+            first_steps: first.len(),
+            steps: (1, first),
             hidden: fresh.zero_state(config.batch),
             whole: None,
             model: Some(fresh),
@@ -141,9 +140,9 @@ impl LmTask {
     }
 }
 
-fn schedule(config: &TrainConfig, train: &Batches, epoch: usize) -> Schedule {
+fn steps_of(config: &TrainConfig, train: &Batches, epoch: usize) -> Vec<TrainStep> {
     let TrainConfig { bptt, max_seq_len_delta, seed, .. } = *config;
-    Schedule::new(train.rows(), bptt, max_seq_len_delta, seed, epoch)
+    schedule(train.rows(), bptt, max_seq_len_delta, seed, epoch)
 }
 
 /// The parameters of which a model has some rows alone, for the ranks that share the vocabulary.
@@ -218,13 +217,13 @@ impl Task for LmTask {
     fn steps(&self, epoch: usize) -> usize {
         match epoch {
             1 => self.first_steps,
-            _ if epoch == self.schedule.0 => self.schedule.1.steps().len(),
-            _ => schedule(&self.config, &self.train, epoch).steps().len(),
+            _ if epoch == self.steps.0 => self.steps.1.len(),
+            _ => steps_of(&self.config, &self.train, epoch).len(),
         }
     }
 
     fn begin(&mut self, epoch: usize, ranks: &Ranks) {
-        self.schedule = (epoch, schedule(&self.config, &self.train, epoch));
+        self.steps = (epoch, steps_of(&self.config, &self.train, epoch));
         self.hidden = self.model().zero_state(ranks.part(self.config.batch).len());
     }
 
@@ -234,26 +233,25 @@ impl Task for LmTask {
 
     fn step(&mut self, done: usize, state: &mut LmTrainerState, peers: &mut Peers) -> Result<runs::Stepped> {
         let config = &self.config;
-        let step = self.schedule.1.steps()[done];
+        let step = self.steps.1[done];
         let lr = learning_rate(config, state) * step.lr_scale;
         let window = self.train.window(step.start, step.length, &self.device);
         let model = self.model.take().expect("only an optimiser step takes the model");
         let of_priors = if model.head.context.has_priors() { config.prior_cv } else { 0.0 };
-        let OwnGradients { stepped, grads, early } =
+        let Pass { losses, state: hidden, grads, early } =
             own_gradients(&model, window, self.hidden.clone(), config, peers.ranks())?;
-        let (losses, grads) = peers.add_up(&model, stepped.losses.clone().into_array(), grads, early)?;
-        let stepped = Stepped { losses: Losses::from_array(losses), ..stepped };
-        let (model, stepped) = update(model, &mut self.optimiser, stepped, grads, config, lr)?;
+        let (losses, grads) = peers.add_up(&model, losses.into_array(), grads, early)?;
+        let (model, [gradient_norm, latent_norm]) = update(model, &mut self.optimiser, grads, config, lr)?;
         self.model = Some(model);
-        self.hidden = stepped.state;
+        self.hidden = hidden;
         state.task.iterates += usize::from(state.task.averaging);
 
-        let Losses { nll, total, ar, tar, prior_cv } = stepped.losses;
+        let [nll, total, ar, tar, prior_cv] = losses;
         let tokens = step.length * config.batch;
         Ok(runs::Stepped {
             total: Some(total),
-            gradient_norm: stepped.gradient_norm,
-            latent_norm: stepped.latent_norm,
+            gradient_norm,
+            latent_norm,
             prior_cv: (of_priors > 0.0).then(|| prior_cv / of_priors),
             ar: Some(ar),
             tar: Some(tar),

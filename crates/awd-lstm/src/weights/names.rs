@@ -17,7 +17,10 @@ pub(super) fn of_parameter(path: &str, connected: &[usize]) -> Option<TensorName
         ["embedding"] => ("encoder.weight".into(), false),
         ["decoder"] => ("decoder.weight".into(), false),
         ["head", "decoder", "bias"] => ("decoder.bias".into(), false),
-        ["lstms", layer, parameter] => (lstm(layer, lstm_parameter(parameter)?), false),
+        ["lstms", layer, parameter @ ("w_ih" | "w_hh" | "b_ih" | "b_hh")] => {
+            let parameter = parameter.replace("w_", "weight_").replace("b_", "bias_");
+            (lstm(layer, &format!("{parameter}_l0")), false)
+        }
         ["head", "context", _, "prior", "weight"] => ("prior.weight".into(), true),
         ["head", "context", _, "latent", "weight"] => ("latent.0.weight".into(), true),
         ["head", "context", _, "latent", "bias"] => ("latent.0.bias".into(), false),
@@ -55,16 +58,6 @@ pub(super) fn connection(lower: Option<usize>) -> String {
 /// The name of an LSTM's tensor.
 pub(super) fn lstm(layer: impl std::fmt::Display, parameter: &str) -> String {
     format!("rnns.{layer}.{parameter}")
-}
-
-fn lstm_parameter(name: &str) -> Option<&'static str> {
-    Some(match name {
-        "w_ih" => "weight_ih_l0",
-        "w_hh" => "weight_hh_l0",
-        "b_ih" => "bias_ih_l0",
-        "b_hh" => "bias_hh_l0",
-        _ => return None,
-    })
 }
 
 /// A tensor's name in a model with weight dropout, which wraps every LSTM and keeps its raw recurrent matrix.

@@ -129,39 +129,33 @@ impl<'a> Machine<'a> {
                     self.pop_marked()?;
                 }
                 // What is added to a container.
-                b'a' => {
-                    let item = self.pop()?;
-                    self.extend(&[item])?;
+                b'a' | b'e' => {
+                    let items = if opcode == b'a' { self.pop_many(1) } else { self.pop_marked() }?;
+                    let target = self.top()?;
+                    if let Value::List(list) = &mut self.values[target] {
+                        list.extend(items);
+                    }
                 }
-                b'e' => {
-                    let items = self.pop_marked()?;
-                    self.extend(&items)?;
-                }
-                b's' => {
-                    let items = self.pop_many(2)?;
-                    self.insert(&items)?;
-                }
-                b'u' => {
-                    let items = self.pop_marked()?;
-                    self.insert(&items)?;
+                b's' | b'u' => {
+                    let items = if opcode == b's' { self.pop_many(2) } else { self.pop_marked() }?;
+                    let new = pairs(&items)?;
+                    let target = self.top()?;
+                    if let Value::Dict(dict) = &mut self.values[target] {
+                        dict.extend(new);
+                    }
                 }
                 // Memo.
-                b'q' => {
-                    let [key] = self.array()?;
-                    self.remember(key.into())?;
+                b'q' | b'r' | 0x94 => {
+                    let new = self.memo.len() as u32;
+                    let key = if opcode == 0x94 { new } else { self.unsigned(opcode == b'r')? };
+                    let id = self.top()?;
+                    self.memo.insert(key, id);
                 }
-                b'r' => {
-                    let bytes = self.array()?;
-                    self.remember(u32::from_le_bytes(bytes))?;
-                }
-                0x94 => self.remember(self.memo.len() as u32)?,
-                b'h' => {
-                    let [key] = self.array()?;
-                    self.recall(key.into())?;
-                }
-                b'j' => {
-                    let bytes = self.array()?;
-                    self.recall(u32::from_le_bytes(bytes))?;
+                b'h' | b'j' => {
+                    let key = self.unsigned(opcode == b'j')?;
+                    let id = self.memo.get(&key);
+                    let id = id.ok_or_else(|| format!("the pickle remembers nothing under {key}"))?;
+                    self.stack.push(*id);
                 }
                 // Objects, as data.
                 0x93 => {
@@ -211,13 +205,9 @@ impl<'a> Machine<'a> {
                 Value::Int(long(self.take(length.into())?)?)
             }
             b'G' => Value::Float(f64::from_be_bytes(self.array()?)),
-            b'U' | 0x8c | b'C' => {
-                let [length] = self.array()?;
-                self.text(length.into())?
-            }
-            b'X' | b'T' | b'B' => {
-                let length = u32::from_le_bytes(self.array()?);
-                self.text(length as usize)?
+            b'U' | 0x8c | b'C' | b'X' | b'T' | b'B' => {
+                let length = self.unsigned(matches!(opcode, b'X' | b'T' | b'B'))?;
+                Value::Text(String::from_utf8_lossy(self.take(length as usize)?).into_owned())
             }
             b')' => Value::Tuple(vec![]),
             b']' => Value::List(vec![]),
@@ -275,23 +265,6 @@ impl<'a> Machine<'a> {
         self.push_copy(value)
     }
 
-    fn extend(&mut self, items: &[Id]) -> Result<(), String> {
-        let target = self.top()?;
-        if let Value::List(list) = &mut self.values[target] {
-            list.extend(items);
-        }
-        Ok(())
-    }
-
-    fn insert(&mut self, items: &[Id]) -> Result<(), String> {
-        let new = pairs(items)?;
-        let target = self.top()?;
-        if let Value::Dict(dict) = &mut self.values[target] {
-            dict.extend(new);
-        }
-        Ok(())
-    }
-
     fn push(&mut self, value: Value) {
         self.stack.push(self.values.len());
         self.values.push(value);
@@ -308,18 +281,16 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    fn text(&mut self, length: usize) -> Result<Value, String> {
-        Ok(Value::Text(String::from_utf8_lossy(self.take(length)?).into_owned()))
-    }
-
     fn top(&self) -> Result<Id, String> {
         let floor = self.marks.last().copied().unwrap_or(0);
-        self.stack.get(floor..).and_then(<[Id]>::last).copied().ok_or_else(stack_empty)
+        let top = self.stack.get(floor..).and_then(<[Id]>::last).copied();
+        top.ok_or_else(|| "the pickle's stack is empty".to_string())
     }
 
     fn pop(&mut self) -> Result<Id, String> {
-        self.top()?;
-        self.stack.pop().ok_or_else(stack_empty)
+        let top = self.top()?;
+        self.stack.pop();
+        Ok(top)
     }
 
     fn pop_many(&mut self, count: usize) -> Result<Vec<Id>, String> {
@@ -333,18 +304,6 @@ impl<'a> Machine<'a> {
         Ok(self.stack.split_off(mark))
     }
 
-    fn remember(&mut self, key: u32) -> Result<(), String> {
-        let id = self.top()?;
-        self.memo.insert(key, id);
-        Ok(())
-    }
-
-    fn recall(&mut self, key: u32) -> Result<(), String> {
-        let id = *self.memo.get(&key).ok_or_else(|| format!("the pickle remembers nothing under {key}"))?;
-        self.stack.push(id);
-        Ok(())
-    }
-
     fn take(&mut self, length: usize) -> Result<&'a [u8], String> {
         let rest = &self.bytes[self.at..];
         let taken = rest.get(..length).ok_or("the pickle ends too early")?;
@@ -356,16 +315,21 @@ impl<'a> Machine<'a> {
         Ok(self.take(N)?.try_into().expect("as many bytes as asked for"))
     }
 
+    /// A number of four bytes, or of one.
+    fn unsigned(&mut self, wide: bool) -> Result<u32, String> {
+        if wide {
+            return Ok(u32::from_le_bytes(self.array()?));
+        }
+        let [number] = self.array()?;
+        Ok(number.into())
+    }
+
     fn line(&mut self) -> Result<String, String> {
         let rest = &self.bytes[self.at..];
         let length = rest.iter().position(|&byte| byte == b'\n').ok_or("the pickle ends too early")?;
         self.at += length + 1;
         Ok(String::from_utf8_lossy(&rest[..length]).trim_end_matches('\r').to_string())
     }
-}
-
-fn stack_empty() -> String {
-    "the pickle's stack is empty".into()
 }
 
 fn pairs(items: &[Id]) -> Result<Vec<(Id, Id)>, String> {

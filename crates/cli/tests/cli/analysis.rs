@@ -26,6 +26,7 @@ fn runs() -> TempDir {
 fn saved_runs_are_looked_into() {
     let folder = runs();
     let path = folder.path();
+    let refused = |line: &str, expected: &[&str]| super::refused(path, line, expected);
     let words = fs::read_to_string(path.join("mos/vocab.txt")).unwrap().lines().count();
 
     let rank = objects(path, "rank --run softmax --run mos --out pictures --json");
@@ -121,7 +122,6 @@ fn saved_runs_are_looked_into() {
             (found.len() + 2, header(table(format!("{command} --run plif"))))
         );
 
-        let refused = |line: &str, expected: &[&str]| super::refused(path, line, expected);
         fs::write(path.join("broken.jsonl"), format!("{}\n{{\"run\":1}}\n", first[0])).unwrap();
         refused(&format!("{command} --from broken.jsonl"), &["`broken.jsonl`", "line 2: no "]);
         fs::write(path.join("empty.jsonl"), "\n").unwrap();
@@ -143,7 +143,6 @@ fn saved_runs_are_looked_into() {
         assert!(output.status.success() && output.stdout.len() > 100, "{line}");
     }
 
-    let refused = |line: &str, expected: &[&str]| super::refused(path, line, expected);
     refused("rank --run nowhere", &["`nowhere` is not a run folder"]);
     refused("rank", &["--run <RUN>"]);
     refused("rank --run mos --tokens 1", &["tokens is 1, but must be at least 2"]);
@@ -182,9 +181,7 @@ fn saved_runs_are_looked_into() {
     }
     edit(&path.join("mos"), "best/model.safetensors", bytes);
     for command in ["rank", "kl", "gradient-loss"] {
-        let output = run(path, &format!("{command} --run mos --json"));
-        let errors = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(2), "{command}: {errors}");
+        let errors = stderr(&run(path, &format!("{command} --run mos --json")), 2);
         assert!(errors.contains("run `mos`: row 0, column 0") && errors.lines().count() == 1, "{errors}");
     }
 }

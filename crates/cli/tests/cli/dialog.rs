@@ -10,7 +10,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::{edit, objects, program, refused, run, same_files, text, timeless};
-use crate::harness::number;
+use crate::harness::{number, parsed, stderr};
 
 /// A model and procedure of a second or so.
 pub(super) const SMALL: &str = "--d-embedding 6 --d-utterance 5 --d-context 8 --d-decoder 10 --components 2 --window 3 \
@@ -52,10 +52,8 @@ fn piped(folder: &Path, line: &str, input: &[u8]) -> Output {
 /// The responses to the lines of `input`, one object a line.
 fn respond(folder: &Path, more: &str, input: &str) -> Vec<Value> {
     let output = piped(folder, &format!("dialog respond first {CPU} --json {more}"), input.as_bytes());
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{errors}");
-    let text = String::from_utf8(output.stdout).unwrap();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    stderr(&output, 0);
+    parsed(str::from_utf8(&output.stdout).unwrap())
 }
 
 #[test]
@@ -162,10 +160,8 @@ fn responses_depend_on_the_conversation() {
         (&b"a\n\xff\xfe\n"[..], "standard input, line 2: not UTF-8 text"),
         (&vec![b'a'; 10 << 20], "standard input, line 1: longer than 4194304 bytes"),
     ] {
-        let output = piped(path, &format!("dialog respond first {CPU} --json"), input);
-        let errors = String::from_utf8(output.stderr).unwrap();
+        let errors = stderr(&piped(path, &format!("dialog respond first {CPU} --json"), input), 2);
         let error = errors.lines().last().unwrap();
-        assert_eq!(output.status.code(), Some(2), "{errors}");
         assert!(error.starts_with(&format!("error: {expected}")), "{errors}");
     }
 }
@@ -353,9 +349,7 @@ fn steps_are_logged_and_each_run_has_a_folder_of_its_own() {
     let line = format!("dialog train --data data {SMALL} --vocab-size 12 --head moc {CPU}");
     for _ in 0..2 {
         let output = run(path, &format!("{line} --log-every 2"));
-        let (out, errors) =
-            (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
-        assert!(output.status.success(), "{errors}");
+        let (errors, out) = (stderr(&output, 0), String::from_utf8(output.stdout).unwrap());
         assert!(out.starts_with("best epoch ") && out.contains(": perplexity valid "), "{out}");
         let steps: Vec<&str> = errors.lines().filter(|line| line.contains("/6 loss ")).collect();
         assert_eq!(steps.len(), 6, "{errors}");
@@ -383,13 +377,10 @@ fn an_interrupted_run_goes_on_to_the_same_end() {
     objects(path, &format!("{line} --out straight"));
     let child = super::started(path, &format!("{line} --out stopped"));
     crate::harness::wait_for(&path.join("stopped/checkpoint/state.json"));
-    let second = run(path, "dialog train --resume stopped");
-    let errors = String::from_utf8_lossy(&second.stderr);
-    assert!(second.status.code() == Some(2) && errors.contains("another process is training"), "{errors}");
+    let second = stderr(&run(path, "dialog train --resume stopped"), 2);
+    assert!(second.contains("another process is training"), "{second}");
     crate::harness::child_signal(&child, "INT");
-    let output = child.wait_with_output().unwrap();
-    let errors = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(130), "{errors}");
+    let errors = stderr(&child.wait_with_output().unwrap(), 130);
     assert!(errors.contains("\nstopping after this step, then saving; press again"), "{errors}");
     let last = errors.lines().last().unwrap();
     assert_eq!(last, "stopped and saved; to go on: highrank train --resume stopped");

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::dialog::{CPU, SMALL, folder, train};
 use super::{config, edit, objects, refused, run, same_files, text};
-use crate::harness::number;
+use crate::harness::{number, stderr};
 
 #[test]
 fn a_finished_run_is_extended() {
@@ -21,8 +21,7 @@ fn a_finished_run_is_extended() {
         ),
     );
     let output = run(path, "dialog train --resume first --epochs 3 --patience 12 --json");
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{errors}");
+    let errors = stderr(&output, 0);
     assert!(errors.contains("extended: train.epochs is 3 now, 2 before"), "{errors}");
     assert!(errors.contains("extended: train.stop.patience is 12 now, 10 before"), "{errors}");
     assert_eq!(String::from_utf8_lossy(&output.stdout).lines().count(), 2);
@@ -37,12 +36,8 @@ fn a_finished_run_is_extended() {
     if cfg!(all(feature = "flex", feature = "ndarray")) {
         let other = "dialog train --resume first --device ndarray --epochs 4";
         refused(path, other, &["cannot resume: device is \"ndarray\" now", "--change-device"]);
-        let output = run(path, &format!("{other} --change-device"));
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(
-            output.status.success() && errors.contains("extended: device is \"ndarray\" now"),
-            "{errors}"
-        );
+        let errors = stderr(&run(path, &format!("{other} --change-device")), 0);
+        assert!(errors.contains("extended: device is \"ndarray\" now"), "{errors}");
     }
 }
 

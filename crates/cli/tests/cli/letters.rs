@@ -19,8 +19,7 @@ fn text_is_reduced_to_letters_and_read_as_characters() {
     for name in ["train", "valid", "test"] {
         fs::write(path.join(format!("words/{name}.txt")), text.repeat(30)).unwrap();
     }
-    let output = letters(path, "words", "letters");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    stderr(&letters(path, "words", "letters"), 0);
     let reduced = fs::read_to_string(path.join("letters/valid.txt")).unwrap();
     let once = "a caf in two zero one zero it cost one five ";
     assert_eq!(reduced, format!(" {}", once.repeat(30)));
@@ -42,9 +41,7 @@ fn text_is_reduced_to_letters_and_read_as_characters() {
         ("words", "letters", "`letters/train.txt` is already there"),
         ("words", "words/train.txt/deep", "cannot create `words/train.txt/deep`"),
     ] {
-        let output = letters(path, from, to);
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert_eq!((output.status.code(), errors.lines().count()), (Some(2), 1), "{errors}");
-        assert!(errors.contains(expected), "{errors}");
+        let errors = stderr(&letters(path, from, to), 2);
+        assert!(errors.lines().count() == 1 && errors.contains(expected), "{errors}");
     }
 }

@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::path::Path;
+#[cfg(target_os = "linux")]
+use std::process::Output;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
@@ -11,7 +13,7 @@ use rand_pcg::Pcg64Mcg;
 use serde_json::Value;
 
 use super::{all_files, folder, objects, program, refused, run, same_files, timeless};
-use crate::harness::wait_for;
+use crate::harness::{stderr, wait_for};
 #[cfg(unix)]
 use {super::started, crate::harness::child_signal};
 
@@ -110,15 +112,13 @@ fn an_interrupt_saves_and_says_how_to_go_on() {
     objects(path, &format!("train {SMALL} {RUN} --out straight"));
     for (signal, status, name) in [("INT", 130, "stopped"), ("TERM", 143, "ended")] {
         let out = path.join(name);
-        let mut child = started(path, &format!("train {SMALL} {RUN} --out {name} {OFTEN}"));
+        let child = started(path, &format!("train {SMALL} {RUN} --out {name} {OFTEN}"));
         wait_for_checkpoint(&out);
         // While it is at work, nobody else is let in, and what there is can be read.
-        refused_while_in_use(path, &format!("train --resume {name}"), name);
+        let errors = stderr(&run(path, &format!("train --resume {name}")), 2);
+        assert_eq!(errors, format!("error: `{name}` is in use: another process is training this run\n"));
         child_signal(&child, signal);
-        let ended = child.wait().unwrap();
-        let mut errors = String::new();
-        std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut errors).unwrap();
-        assert_eq!(ended.code(), Some(status), "{errors}");
+        let errors = stderr(&child.wait_with_output().unwrap(), status);
         let last = errors.lines().last().unwrap();
         assert_eq!(last, format!("stopped and saved; to go on: highrank train --resume {name}"));
         let stopping = errors
@@ -223,13 +223,6 @@ fn a_finetuning_killed_before_its_first_checkpoint_starts_from_the_same_model_ag
     same(&path.join("straight"), &path.join(&killed));
 }
 
-fn refused_while_in_use(path: &Path, line: &str, name: &str) {
-    let output = run(path, line);
-    let errors = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{errors}");
-    assert_eq!(errors, format!("error: `{name}` is in use: another process is training this run\n"));
-}
-
 #[test]
 fn changed_text_and_changed_settings_are_named() {
     let folder = folder();
@@ -313,9 +306,7 @@ fn a_resume_that_fails_changes_nothing() {
             for bytes in [&good[..good.len().min(1000) / 2], &zeroed] {
                 fs::write(&file, bytes).unwrap();
                 let before = all_files(&path.join(run));
-                let output = super::run(path, line);
-                let errors = String::from_utf8(output.stderr).unwrap();
-                assert_eq!(output.status.code(), Some(2), "{run}/{name}: {errors}");
+                let errors = stderr(&super::run(path, line), 2);
                 assert!(errors.lines().count() == 1 && errors.contains(name), "{run}/{name}: {errors}");
                 assert!(all_files(&path.join(run)) == before, "{run}/{name}");
             }
@@ -329,11 +320,10 @@ fn a_resume_that_fails_changes_nothing() {
 
 /// Files of more than so many blocks of 512 bytes cannot be written, as on a disk that is full.
 #[cfg(target_os = "linux")]
-fn limited(path: &Path, blocks: usize, line: &str) -> (Option<i32>, String) {
+fn limited(path: &Path, blocks: usize, line: &str) -> Output {
     let command = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" {line}");
     let program = env!("CARGO_BIN_EXE_highrank");
-    let output = Command::new("sh").current_dir(path).args(["-c", &command, program]).output().unwrap();
-    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    Command::new("sh").current_dir(path).args(["-c", &command, program]).output().unwrap()
 }
 
 #[test]
@@ -348,9 +338,8 @@ fn a_full_disk_is_one_line_and_loses_nothing() {
     child.kill().unwrap();
     child.wait().unwrap();
     // All files but the weights fit.
-    let (status, errors) = limited(path, 8, &format!("train --resume full {OFTEN}"));
+    let errors = stderr(&limited(path, 8, &format!("train --resume full {OFTEN}")), 2);
     let last = errors.lines().last().unwrap();
-    assert_eq!(status, Some(2), "{errors}");
     assert!(last.starts_with("error: cannot write `full/"), "{errors}");
     assert!(last.contains(".safetensors"), "{errors}");
     // What was half written is gone, and what was saved is still there.

@@ -1,20 +1,11 @@
 //! Settings from options and files, what a run would need, and what it says of itself while it lasts and afterwards.
 
 use std::fs;
-use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::{SMALL, config, folder, lines, objects, refused, run, same_files};
-
-/// Names in a folder, sorted.
-fn names(path: &Path) -> Vec<String> {
-    let entries = fs::read_dir(path).unwrap();
-    let mut names: Vec<String> =
-        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-    names.sort();
-    names
-}
+use super::{SMALL, all_files, config, folder, lines, objects, refused, run, same_files};
+use crate::harness::stderr;
 
 #[test]
 fn every_option_reaches_the_configuration() {
@@ -158,7 +149,7 @@ fn a_file_of_some_settings_replaces_the_presets() {
 fn a_dry_run_says_what_a_run_needs_and_writes_nothing() {
     let folder = folder();
     let path = folder.path();
-    let before = names(path);
+    let before = all_files(path);
     let plan = objects(path, &format!("train {SMALL} --epochs 4 --dry-run --json")).remove(0);
     let train = fs::read_to_string(path.join("data/train.txt")).unwrap();
     let tokens = train.split_whitespace().count() + train.lines().count();
@@ -196,8 +187,7 @@ fn a_dry_run_says_what_a_run_needs_and_writes_nothing() {
     );
     let plan = objects(path, &format!("train {SMALL} --epochs 4 --dry-run --json")).remove(0);
     assert_eq!(plan["words"], words);
-    let output = run(path, &format!("train {SMALL} --epochs 1 --out first"));
-    let said = String::from_utf8(output.stderr).unwrap();
+    let said = stderr(&run(path, &format!("train {SMALL} --epochs 1 --out first")), 0);
     assert!(said.lines().any(|line| line == words), "{said}");
     fs::remove_dir_all(path.join("first")).unwrap();
     fs::write(path.join("data/test.txt"), test).unwrap();
@@ -207,7 +197,9 @@ fn a_dry_run_says_what_a_run_needs_and_writes_nothing() {
     for part in ["parameters", "training", "steps timed", "memory: "] {
         assert!(text.contains(part), "no {part} in {text}");
     }
-    assert_eq!(names(path), before);
+    assert!(all_files(path) == before);
+    // Nor an empty folder beside `data`.
+    assert_eq!(fs::read_dir(path).unwrap().count(), 1);
     refused(
         path,
         &format!("train {SMALL} --batch 2000 --dry-run").replace("--batch 8", ""),
@@ -221,9 +213,8 @@ fn a_run_is_extended_to_the_bits_of_a_longer_one() {
     let path = folder.path();
     objects(path, &format!("train {SMALL} --epochs 4 --out straight --json"));
     objects(path, &format!("train {SMALL} --epochs 2 --out extended --json"));
-    let output = run(path, "train --resume extended --epochs 4 --max-time 8h --patience 50 --json");
-    let errors = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.success(), "{errors}");
+    let extend = "train --resume extended --epochs 4 --max-time 8h --patience 50 --json";
+    let errors = stderr(&run(path, extend), 0);
     for line in
         ["extended: train.epochs is 4 now, 2 before", "extended: train.max_minutes is 480.0 now, null before"]
     {
@@ -283,13 +274,7 @@ fn a_run_goes_on_elsewhere_if_that_is_meant() {
 fn without_a_terminal_steps_are_lines() {
     let folder = folder();
     let path = folder.path();
-    let errors = |line: &str| {
-        let output = run(path, line);
-        let errors = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.success(), "{errors}");
-        errors
-    };
-    let said = errors(&format!("train {SMALL} --epochs 2 --log-every 7 --out first"));
+    let said = stderr(&run(path, &format!("train {SMALL} --epochs 2 --log-every 7 --out first")), 0);
     let of_steps: Vec<&str> = said.lines().filter(|line| line.contains(" step ")).collect();
     let steps = lines(&path.join("first/steps.jsonl"));
     assert_eq!(of_steps.len(), steps.len(), "{said}");
@@ -304,7 +289,7 @@ fn without_a_terminal_steps_are_lines() {
         assert!((loss - object["nll"].as_f64().unwrap()).abs() < 6e-4, "{line} for {object}");
     }
     // By default they are some seconds apart, and this run is shorter.
-    let said = errors(&format!("train {SMALL} --epochs 1 --out second"));
+    let said = stderr(&run(path, &format!("train {SMALL} --epochs 1 --out second")), 0);
     assert!(!said.contains(" step "), "{said}");
     assert_eq!(lines(&path.join("second/steps.jsonl"))[0]["step"], 20);
 }

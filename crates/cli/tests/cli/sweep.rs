@@ -7,7 +7,7 @@ use std::process::Output;
 use serde_json::Value;
 
 use super::{config, edit, folder, names, objects, read, refused, run};
-use crate::harness::{number, wait_for};
+use crate::harness::{number, parsed, stderr, wait_for};
 
 /// A model and procedure of a second or so.
 const SMALL: &str = "--data data --lstm 16,12 --knots 50 --batch 8 --bptt 12 --lr 5 --epochs 2";
@@ -157,12 +157,10 @@ fn a_run_that_fails_is_left_out() {
     )
     .replace("--lr 5 ", "");
     let check = |output: Output| {
-        let errors = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(1), "{errors}");
+        let errors = stderr(&output, 1);
         let last = errors.lines().last().unwrap();
         assert_eq!(last, "1 of 2 runs failed; delete a run's folder in `out` to train it again", "{errors}");
-        let text = String::from_utf8(output.stdout).unwrap();
-        let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let lines = parsed(str::from_utf8(&output.stdout).unwrap());
         assert_eq!(names(&lines), ["mos-lr1e38-s3", "mos-lr5-s3"]);
         assert!(lines[0]["failed"].as_str().unwrap().starts_with("the loss is not finite in epoch 1"));
         assert!(lines[0].get("valid_ppl").is_none() && number(&lines[1], "valid_ppl") > 1.0);
@@ -274,14 +272,9 @@ fn an_interrupted_sweep_goes_on() {
     let child = super::started(path, &line);
     wait_for(&path.join("out/mos-k2-s3/checkpoint/state.json"));
     crate::harness::child_signal(&child, "INT");
-    let output = child.wait_with_output().unwrap();
-    let errors = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(130), "{errors}");
-    assert_eq!(
-        errors.lines().last(),
-        Some("stopped and saved; the same command goes on from here"),
-        "{errors}"
-    );
+    let errors = stderr(&child.wait_with_output().unwrap(), 130);
+    let last = errors.lines().last().unwrap();
+    assert_eq!(last, "stopped and saved; the same command goes on from here", "{errors}");
     let state = |line: &str| objects(path, &format!("{line} --dry-run --json"))[1]["state"].clone();
     assert_ne!(state(&line), "finished");
     let outcomes = objects(path, &format!("{line} --json"));
@@ -294,11 +287,8 @@ fn sweeps_without_a_folder_do_not_collide() {
     let folder = folder();
     let path = folder.path();
     let sweep = |more: &str| {
-        let output =
-            run(path, &format!("sweep {SMALL} --heads mos --d-embedding 12 --components 2 --seeds 3 {more}"));
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.success(), "{said}");
-        said.lines().next().unwrap().to_string()
+        let line = format!("sweep {SMALL} --heads mos --d-embedding 12 --components 2 --seeds 3 {more}");
+        stderr(&run(path, &line), 0).lines().next().unwrap().to_string()
     };
     assert_eq!(sweep("--clip 1"), "runs and results go to runs/sweep");
     let first = read(path, "runs/sweep/results.jsonl");

@@ -6,6 +6,8 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::{folder, names, objects, read, refused, text};
+#[cfg(unix)]
+use crate::harness::stderr;
 
 /// A procedure of a second or so.
 const SMALL: &str = "--data data --knots 50 --batch 8 --bptt 12 --epochs 1";
@@ -109,11 +111,9 @@ fn the_study_refuses_what_it_cannot_do() {
         (&["data", "out", "again"], "mos-s13-finetuned` is not there: the part tuned comes first"),
         (&["data", "out", "dynamic"], "mos-s11-finetuned` is not there: the part tuned comes first"),
     ] {
-        let output = study(path, arguments, &[]);
-        let errors = String::from_utf8_lossy(&output.stderr);
+        let errors = stderr(&study(path, arguments, &[]), 2);
         let errors: Vec<&str> = errors.lines().filter(|line| line.starts_with("error")).collect();
-        assert_eq!((output.status.code(), errors.len()), (Some(2), 1), "{errors:?}");
-        assert!(errors[0].contains(expected), "{errors:?}");
+        assert!(errors.len() == 1 && errors[0].contains(expected), "{errors:?}");
     }
     // What is finished is left alone.
     let started =
@@ -132,9 +132,8 @@ fn the_study_takes_settings_from_recorded_results() {
     let folder = folder();
     let path = folder.path();
     let variables = [("SIZE", "500000"), ("PRECISION", "full"), ("EXTRA", "--dry-run")];
-    let output = study(path, &["data", "out", "search", "tuned"], &variables);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && errors.lines().count() == 40 + 6, "{errors}");
+    let errors = stderr(&study(path, &["data", "out", "search", "tuned"], &variables), 0);
+    assert_eq!(errors.lines().count(), 40 + 6, "{errors}");
     let planned = |name: &str| -> Value {
         let lines = read(path, &format!("out/{name}/log.jsonl"));
         assert_eq!(lines.lines().count(), 1, "{lines}");
@@ -161,9 +160,7 @@ fn the_study_averages_again() {
     }
     let started = |part: &str| {
         let output = study(path, &["data", "out", part], &[("SIZE", "500000")]);
-        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "{errors}");
-        errors.lines().count()
+        stderr(&output, 0).lines().count()
     };
     assert_eq!(started("again"), 4);
     let config = |name: &str| super::config(path, &format!("out/{name}/run"));

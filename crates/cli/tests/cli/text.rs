@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use super::{SMALL, config, folder, objects, program, refused, run, same_files};
+use crate::harness::stderr;
 use serde_json::{Value, json};
 
 #[test]
@@ -38,8 +39,7 @@ fn text_is_drawn_from_a_run() {
 
     // What people read: the prompt and what follows; unknown words are said on standard error.
     let output = run(path, "generate --run first --tokens 3 --prompt zebra");
-    let (text, errors) =
-        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    let (errors, text) = (stderr(&output, 0), String::from_utf8(output.stdout).unwrap());
     assert!(text.starts_with("zebra ") || text.starts_with("zebra\n"), "{text}");
     assert_eq!(errors, "not in the vocabulary and passed over: zebra\n");
     assert_eq!(generate("--tokens 1 --prompt zebra")["unknown"], serde_json::json!(["zebra"]));
@@ -172,8 +172,8 @@ fn a_corpus_in_shards_trains_the_same_weights() {
         objects(path, &line).pop().unwrap()["test_ppl"].clone()
     };
     assert_eq!(dynamic("capped-disk"), dynamic("capped-memory"));
-    let output = run(path, "generate --run capped-disk --tokens 2 --prompt zebra");
-    assert_eq!(String::from_utf8(output.stderr).unwrap(), "not in the vocabulary and read as <unk>: zebra\n");
+    let said = stderr(&run(path, "generate --run capped-disk --tokens 2 --prompt zebra"), 0);
+    assert_eq!(said, "not in the vocabulary and read as <unk>: zebra\n");
     refused(path, &format!("train {SMALL} --vocab-size 2 --out run"), &["vocab_size is 2"]);
     // A run goes on with the text as it was read, and with no other.
     let last = |line: &str| objects(path, line).pop().unwrap()["test_ppl"].clone();

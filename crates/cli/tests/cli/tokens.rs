@@ -4,6 +4,7 @@ use std::fs::{self, FileTimes, OpenOptions};
 use std::path::{Path, PathBuf};
 
 use super::{SMALL, folder, refused, run};
+use crate::harness::stderr;
 
 /// Replaces a file by bytes that are no text, of the same size and time.
 fn spoil(path: &Path) {
@@ -23,10 +24,7 @@ fn ids(cache: &Path) -> PathBuf {
 
 /// What a command that must succeed says on standard error.
 fn notes(folder: &Path, line: &str) -> String {
-    let output = run(folder, line);
-    let notes = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.success(), "{line}: {notes}");
-    notes
+    stderr(&run(folder, line), 0)
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::{config, folder, objects, refused, run, same_files};
-use crate::harness::number;
+use crate::harness::{number, stderr};
 
 /// A model and procedure of a second or so.
 const SMALL: &str = "--d-model 8 --attention-heads 2 --layers 1 --context 8 --batch 4 --components 2";
@@ -312,9 +312,7 @@ fn a_loss_that_is_not_finite_stops_the_training() {
         "transformer --data data {SMALL} --steps 40 --lr 1 --warmup 0 --clip 1e38 --out first --json"
     );
     // A weight decay of more than everything makes all weights grow without bound.
-    let output = run(path, &format!("{line} --weight-decay 1e30"));
-    let errors = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{errors}");
+    let errors = stderr(&run(path, &format!("{line} --weight-decay 1e30")), 2);
     let last = errors.lines().last().unwrap();
     assert!(last.starts_with("error: the loss is not finite in epoch 1, at or before step"), "{errors}");
     assert!(!errors.contains("panicked"), "{errors}");
@@ -340,9 +338,8 @@ fn a_run_that_was_interrupted_or_killed_goes_on_to_the_same_bits() {
             crate::harness::wait_for(&path.join(&run).join("checkpoint/state.json"));
             crate::harness::child_signal(&child, signal);
             let output = child.wait_with_output().unwrap();
-            let errors = String::from_utf8(output.stderr).unwrap();
             if signal == "INT" {
-                assert_eq!(output.status.code(), Some(130), "{errors}");
+                let errors = stderr(&output, 130);
                 let expected = format!("stopped and saved; to go on: highrank train --resume {run}");
                 assert_eq!(errors.lines().last(), Some(expected.as_str()), "{errors}");
                 let scores = objects(path, &format!("transformer --run {run} --json")).remove(0);

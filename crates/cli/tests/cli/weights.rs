@@ -5,14 +5,15 @@ use std::path::Path;
 
 use safetensors::SafeTensors;
 use safetensors::tensor::TensorView;
+use serde_json::{Value, json};
 
-use super::{SMALL, config, edit, folder, objects, refused, run};
+use super::{SMALL, config, edit, folder, objects, refused};
 
 /// The project's own whole model of 53 words, and a folder of text in exactly those words.
-fn reference_model() -> (tempfile::TempDir, String, serde_json::Value) {
+fn reference_model() -> (tempfile::TempDir, String, Value) {
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../awd-lstm/tests/models");
     let reference = fs::read(models.join("awd_lstm_mos_tiny.json")).unwrap();
-    let reference: serde_json::Value = serde_json::from_slice(&reference).unwrap();
+    let reference: Value = serde_json::from_slice(&reference).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     fs::create_dir(&data).unwrap();
@@ -28,7 +29,7 @@ fn reference_model() -> (tempfile::TempDir, String, serde_json::Value) {
 }
 
 /// The perplexities of a run, which other settings of training do not change.
-fn scores(path: &Path, run: &str) -> [serde_json::Value; 2] {
+fn scores(path: &Path, run: &str) -> [Value; 2] {
     let printed = objects(path, &format!("eval --run {run} --json")).remove(0);
     ["valid_ppl", "test_ppl"].map(|key| {
         assert!(printed[key].is_f64(), "{printed}");
@@ -42,7 +43,7 @@ fn an_imported_model_has_the_reference_perplexity() {
     let path = folder.path();
     let lines = objects(path, &format!("import --weights {weights} --data data --out run --json"));
     assert_eq!((&lines[0]["head"], &lines[0]["vocab"]), (&"mos".into(), &53.into()));
-    assert_eq!(lines[0]["lstm_sizes"], serde_json::json!([9, 9, 7]));
+    assert_eq!(lines[0]["lstm_sizes"], json!([9, 9, 7]));
     // The reference reads its stream in three columns; ours ends it with one more `<eos>`, dropped as a remainder.
     let config = fs::read_to_string(path.join("run/config.json")).unwrap();
     edit(&path.join("run"), "config.json", config.replace("\"eval_batch\": 10", "\"eval_batch\": 3"));
@@ -143,98 +144,72 @@ fn a_trained_model_goes_out_and_comes_back() {
 }
 
 #[test]
-fn a_connected_model_is_trained_goes_out_and_comes_back() {
-    let folder = folder();
-    let path = folder.path();
-    // Two components from the first LSTM, one from the embedding.
-    let line = format!(
-        "train {SMALL} --head doc --lower-components 2,1 --prior-cv 0.01 --epochs 1 --out first --json"
-    );
-    let printed = objects(path, &line);
-    assert!(printed.last().unwrap()["test_ppl"].as_f64().is_some_and(f64::is_finite), "{printed:?}");
-    let config = config(path, "first");
-    assert_eq!(config["model"]["lower_components"], serde_json::json!([2, 1]));
-    assert_eq!(config["train"]["prior_cv"], 0.01);
-    let out = objects(path, "export --run first --out model.safetensors --json");
-    // Those of a mixture, with the contexts of two more layers.
-    assert_eq!(out[0]["tensors"], 14 + 4);
-    let imported =
-        objects(path, "import --weights model.safetensors --data data --preset small --out run --json");
-    assert_eq!((&imported[0]["head"], &imported[0]["components"]), (&"doc".into(), &3.into()));
-    assert_eq!(imported[0]["lower_components"], serde_json::json!([2, 1]));
-    assert_eq!(scores(path, "first"), scores(path, "run"));
-    super::text(path, "generate --run run --tokens 5 --seed 1");
-    let text = super::text(path, "import --weights model.safetensors --data data --out again");
-    assert!(text.contains("LSTMs [16, 12], 6 components"));
-}
-
-#[test]
-fn a_model_with_gates_is_trained_goes_out_and_comes_back() {
-    let folder = folder();
-    let path = folder.path();
-    let line = format!("train {SMALL} --head mixtape --frequent 6 --d-gate 3 --epochs 1 --out first --json");
-    let printed = objects(path, &line);
-    assert!(printed.last().unwrap()["test_ppl"].as_f64().is_some_and(f64::is_finite), "{printed:?}");
-    let config = config(path, "first");
-    assert_eq!((&config["model"]["frequent"], &config["model"]["d_gate"]), (&6.into(), &3.into()));
-    let out = objects(path, "export --run first --out model.safetensors --json");
-    // Those of a softmax, contexts with their bias, features, base, vectors and biases of the gates.
-    assert_eq!(out[0]["tensors"], 11 + 6);
-    let imported =
-        objects(path, "import --weights model.safetensors --data data --preset small --out run --json");
-    assert_eq!((&imported[0]["head"], &imported[0]["frequent"]), (&"mixtape".into(), &6.into()));
-    assert_eq!(scores(path, "first"), scores(path, "run"));
-    let text = run(path, "generate --run run --tokens 5 --seed 1");
-    assert!(text.status.success());
-}
-
-#[test]
-fn a_model_with_clusters_is_trained_goes_out_and_comes_back() {
-    let folder = folder();
-    let path = folder.path();
-    let line = format!("train {SMALL} --head adaptive --cutoffs 3,7 --epochs 1 --out first --json");
-    let printed = objects(path, &line);
-    assert!(printed.last().unwrap()["test_ppl"].as_f64().is_some_and(f64::is_finite), "{printed:?}");
-    let config = config(path, "first");
-    assert_eq!(config["model"]["cutoffs"], serde_json::json!([3, 7]));
-    objects(path, "export --run first --out model.safetensors --json");
-    let imported =
-        objects(path, "import --weights model.safetensors --data data --preset small --out run --json");
-    assert_eq!(imported[0]["head"], "adaptive");
-    assert_eq!(scores(path, "first"), scores(path, "run"));
-    assert!(run(path, "generate --run run --tokens 5 --seed 1").status.success());
-    assert!(run(path, "rank --run run").status.success());
+fn models_with_parts_of_their_own_are_trained_go_out_and_come_back() {
+    // Connected: two components from the first LSTM, one from the embedding; with gates; with clusters. What the configuration says, the
+    // tensors that go out, if they are counted, and what is found in them.
+    for (options, model, tensors, found) in [
+        (
+            "--head doc --lower-components 2,1 --prior-cv 0.01",
+            json!({"lower_components": [2, 1]}),
+            // Those of a mixture, with the contexts of two more layers.
+            Some(14 + 4),
+            json!({"head": "doc", "components": 3, "lower_components": [2, 1]}),
+        ),
+        (
+            "--head mixtape --frequent 6 --d-gate 3",
+            json!({"frequent": 6, "d_gate": 3}),
+            // Those of a softmax, contexts with their bias, features, base, vectors and biases of the gates.
+            Some(11 + 6),
+            json!({"head": "mixtape", "frequent": 6}),
+        ),
+        ("--head adaptive --cutoffs 3,7", json!({"cutoffs": [3, 7]}), None, json!({"head": "adaptive"})),
+    ] {
+        let holds = |object: &Value, expected: &Value| {
+            let expected = expected.as_object().unwrap();
+            assert!(expected.iter().all(|(key, value)| object[key] == *value), "{options}: {object}");
+        };
+        let folder = folder();
+        let path = folder.path();
+        let printed = objects(path, &format!("train {SMALL} {options} --epochs 1 --out first --json"));
+        assert!(printed.last().unwrap()["test_ppl"].as_f64().is_some_and(f64::is_finite), "{printed:?}");
+        let config = config(path, "first");
+        holds(&config["model"], &model);
+        let out = objects(path, "export --run first --out model.safetensors --json").remove(0);
+        assert!(tensors.is_none_or(|tensors| out["tensors"] == tensors), "{options}: {out}");
+        let import = "import --weights model.safetensors --data data";
+        holds(&objects(path, &format!("{import} --preset small --out run --json"))[0], &found);
+        assert_eq!(scores(path, "first"), scores(path, "run"));
+        super::text(path, "generate --run run --tokens 5 --seed 1");
+        if options.contains("doc") {
+            assert_eq!(config["train"]["prior_cv"], 0.01);
+            let text = super::text(path, &format!("{import} --out again"));
+            assert!(text.contains("LSTMs [16, 12], 6 components"));
+        }
+        if options.contains("adaptive") {
+            super::text(path, "rank --run run");
+        }
+    }
 }
 
 #[test]
 fn weights_that_cannot_be_used() {
     let (folder, weights, _) = reference_model();
     let path = folder.path();
-    let import =
-        |weights: &str, more: &str| format!("import --weights {weights} --data data --out run {more}");
-    refused(path, &import("nothing.pt", ""), &["cannot read `nothing.pt`"]);
-    refused(
-        path,
-        &import("data/train.txt", ""),
-        &["data/train.txt` is damaged", "neither a safetensors file"],
-    );
+    let no_import = |options: &str, expected: &[&str]| {
+        refused(path, &format!("import --data data --out run --weights {options}"), expected);
+    };
+    no_import("nothing.pt", &["cannot read `nothing.pt`"]);
+    no_import("data/train.txt", &["data/train.txt` is damaged", "neither a safetensors file"]);
     let whole = weights.replace("awd_lstm_mos_tiny.safetensors", "whole.pt");
-    refused(path, &import(&whole, ""), &["a whole pickled object (torch.nn", "torch.save(", ".state_dict()"]);
-    refused(path, &import(&weights, "--head softmax"), &["last LSTM has size 7", "needs d_embedding = 6"]);
-    refused(
-        path,
-        &import(&weights, "--head mos-plif"),
-        &["does not fit the model: plif.raw_slopes is missing"],
-    );
+    no_import(&whole, &["a whole pickled object (torch.nn", "torch.save(", ".state_dict()"]);
+    let with = |more: &str| format!("{weights} {more}");
+    no_import(&with("--head softmax"), &["last LSTM has size 7", "needs d_embedding = 6"]);
+    no_import(&with("--head mos-plif"), &["does not fit the model: plif.raw_slopes is missing"]);
     let untrained = weights.replace("awd_lstm_mos_tiny.safetensors", "awd_lstm_mos_one_layer.legacy.pt");
-    refused(path, &import(&untrained, "--head gss --preset huge"), &["unknown preset `huge`"]);
+    no_import(&format!("{untrained} --head gss --preset huge"), &["unknown preset `huge`"]);
     fs::write(path.join("data/train.txt"), "one more word\n").unwrap();
-    refused(path, &import(&weights, ""), &["`data` has 5", "words, but the model in", "has 53"]);
-    refused(
-        path,
-        &import(&weights, "--vocab data/train.txt"),
-        &["data/train.txt` is damaged: line 1 is not one word"],
-    );
+    no_import(&weights, &["`data` has 5", "words, but the model in", "has 53"]);
+    no_import(&with("--vocab data/train.txt"), &["data/train.txt` is damaged: line 1 is not one word"]);
 
     refused(path, "export --run nowhere --out x.safetensors", &["`nowhere` is not a run folder"]);
     refused(path, "export --run nowhere --out x.pt", &["`x.pt` would not be a safetensors file"]);

@@ -34,10 +34,7 @@ fn processes_train_the_model_of_one() {
         for (count, width) in [(3, 1), (2, 2), (4, 2)] {
             let out = format!("{count}-{width}");
             let shared = good(ranks(path, count, &train(&out, width)));
-            for key in ["valid_ppl", "test_ppl"] {
-                let [shared, one] = [&shared, &one].map(|lines| ppl(lines, key));
-                assert!((shared / one - 1.0).abs() < 1e-4, "{head}, {out}, {key}: {shared} {one}");
-            }
+            near(&shared, &one, &PPLS[..2], 1e-4, &format!("{head}, {out}"));
             let far = distance(&path.join(format!("{head}-{out}")), &path.join(format!("{head}-one")));
             assert!(far < 1e-3, "{head}, {out}: {far}");
         }

@@ -18,28 +18,18 @@ fn processes_train_the_model_of_one() {
         for (count, width) in [(3, 1), (2, 2), (4, 2)] {
             let out = format!("{count}-{width}");
             let shared = good(ranks(path, count, &train(&out, width)));
-            for key in ["valid_ppl", "test_ppl", "train_ppl"] {
-                let [shared, one] = [&shared, &one].map(|lines| ppl(lines, key));
-                assert!((shared / one - 1.0).abs() < 1e-4, "{head}, {out}, {key}: {shared} {one}");
-            }
+            let of = format!("{head}, {out}");
+            near(&shared, &one, &PPLS, 1e-4, &of);
             // Slopes of a PLIF below all logits change nothing, and go where rounding leads Adam.
             let far = distance(&path.join(name(&out)), &path.join(name("one")));
-            assert!(head == "plif" || far < 1e-3, "{head}, {out}: {far}");
+            assert!(head == "plif" || far < 1e-3, "{of}: {far}");
             // Whoever reads the run sees a whole model.
             let eval = good(alone(path, &format!("eval {} --split test --device flex --json", name(&out))));
-            let [shared, eval] =
-                [(&shared, "test_ppl"), (&eval, "test_ppl")].map(|(lines, key)| ppl(lines, key));
-            assert!((shared / eval - 1.0).abs() < 1e-5, "{head}, {out}: {shared} {eval}");
+            near(&shared, &eval, &["test_ppl"], 1e-5, &of);
         }
     }
-    good(ranks(
-        path,
-        2,
-        &format!(
-            "{} --head mos --out dropped --vocab-parallel 2",
-            GPT.replace("--dropout 0", "--dropout 0.2")
-        ),
-    ));
+    let dropping = GPT.replace("--dropout 0", "--dropout 0.2");
+    good(ranks(path, 2, &format!("{dropping} --head mos --out dropped --vocab-parallel 2")));
 }
 
 #[test]
@@ -54,8 +44,7 @@ fn a_transformer_goes_on_from_a_softmax_in_several_processes() {
     };
     let one = good(alone(path, &on("one")));
     let two = good(ranks(path, 2, &on("two")));
-    let [one, two] = [&one, &two].map(|lines| ppl(lines, "test_ppl"));
-    assert!((one / two - 1.0).abs() < 1e-3, "{one} {two}");
+    near(&one, &two, &["test_ppl"], 1e-3, "mos");
     bad(
         ranks(path, 2, &(on("none") + " --vocab-parallel 2")),
         &["error: train --from starts from a whole model: leave --vocab-parallel out"],

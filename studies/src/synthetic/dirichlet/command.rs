@@ -12,6 +12,7 @@ use crate::synthetic::dirichlet::truth::Truth;
 use crate::synthetic::fits::Fits;
 use crate::synthetic::report::{Report, Reported};
 use crate::synthetic::tries::{self, Try, mean_text};
+use program::args::Head;
 use program::device;
 use program::failure::Failure;
 use program::picture;
@@ -27,11 +28,11 @@ pub fn run(args: &SyntheticArgs) -> Result<(), Failure> {
     }
     let grid = Grid::new(args)?;
     let device = device::open(device::resolve(args.fits.device))?;
-    let settings = grid.settings();
-    let mut fits = Fits::new(&args.fits, settings.len() * grid.fits())?;
+    let of_cell = grid.heads.len() * args.lr.0.len() * args.fits.seeds.0.len();
+    let mut fits = Fits::new(&args.fits, grid.settings.len() * of_cell)?;
     let mut report = Report::begin(&args.fits);
-    let made = settings.into_iter().try_for_each(|setting| {
-        let cell = cell(setting, args, &grid, &mut fits, &device)?;
+    let made = grid.settings.iter().try_for_each(|&setting| {
+        let cell = cell(setting, args, &grid.heads, &mut fits, &device)?;
         cell.into_iter().for_each(|outcome| report.add(outcome));
         Ok(())
     });
@@ -42,19 +43,18 @@ pub fn run(args: &SyntheticArgs) -> Result<(), Failure> {
 fn cell(
     setting: Setting,
     args: &SyntheticArgs,
-    grid: &Grid,
+    heads: &[Head],
     fits: &mut Fits,
     device: &Device,
 ) -> Result<Vec<Outcome>, Failure> {
     let Setting { alpha, words, d, contexts } = setting;
-    let mut tries: Vec<Vec<Try<Fit>>> = vec![vec![]; grid.heads.len()];
-    for &seed in &grid.seeds {
+    let mut tries: Vec<Vec<Try<Fit>>> = vec![vec![]; heads.len()];
+    for &seed in &args.fits.seeds.0 {
         // Drawn for the first fit that is not there yet, and then the same for all.
         let mut truth: Option<Truth> = None;
-        for (&head, tries) in grid.heads.iter().zip(&mut tries) {
-            for &lr in &grid.rates {
+        for (&head, tries) in heads.iter().zip(&mut tries) {
+            for &lr in &args.lr.0 {
                 let of = FitSettings {
-                    experiment: "dirichlet",
                     setting,
                     head,
                     parts: args.fits.parts(head),
@@ -73,7 +73,7 @@ fn cell(
             }
         }
     }
-    Ok(grid.heads.iter().zip(tries).map(|(&head, tries)| Outcome::new(setting, head, tries)).collect())
+    Ok(heads.iter().zip(tries).map(|(&head, tries)| Outcome::new(setting, head, tries)).collect())
 }
 
 impl Reported for Outcome {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::synthetic::args::SyntheticArgs;
 use crate::synthetic::fit_args::HeadParts;
 use crate::synthetic::report::distinct;
-use crate::synthetic::tries::{Fitted, Try, best_rate, mean};
+use crate::synthetic::tries::{Try, best_rate, mean};
 use program::args::{DistinctList, Head};
 
 /// The heads that are compared where a command line says nothing, in the order of tables and pictures.
@@ -26,22 +26,12 @@ pub struct Setting {
     pub contexts: usize,
 }
 
-/// The settings that are tried, checked.
+/// What is tried, checked.
 pub struct Grid {
-    /// Number of contexts.
-    pub contexts: usize,
-    /// Concentrations of the Dirichlet law.
-    pub alphas: Vec<f64>,
-    /// Vocabulary sizes.
-    pub words: Vec<usize>,
-    /// Dimensions.
-    pub dims: Vec<usize>,
+    /// Every cell, the small ones first.
+    pub settings: Vec<Setting>,
     /// The heads.
     pub heads: Vec<Head>,
-    /// Learning rates.
-    pub rates: Vec<f64>,
-    /// Seeds.
-    pub seeds: Vec<u64>,
 }
 
 impl Grid {
@@ -54,55 +44,39 @@ impl Grid {
             Some(list) => list.0.clone(),
             None => if args.full { full } else { small }.to_vec(),
         };
+        let contexts = args.contexts.unwrap_or(if args.full { 100_000 } else { 1500 });
+        let alphas = args.alphas.clone().map_or(vec![0.01, 0.1, 1.0], |list| list.0);
+        let vocabularies = sizes(&args.words, &[100, 400], &[100, 1000, 10_000]);
+        let dims = sizes(&args.dims, &[5, 20, 80], &[10, 50, 100, 200]);
         let heads = || HEADS.map(|name| name.parse().expect("the names of heads")).to_vec();
-        let grid = Self {
-            contexts: args.contexts.unwrap_or(if args.full { 100_000 } else { 1500 }),
-            alphas: args.alphas.clone().map_or(vec![0.01, 0.1, 1.0], |list| list.0),
-            words: sizes(&args.words, &[100, 400], &[100, 1000, 10_000]),
-            dims: sizes(&args.dims, &[5, 20, 80], &[10, 50, 100, 200]),
-            heads: args.heads.clone().map_or_else(heads, |list| list.0),
-            rates: args.lr.0.clone(),
-            seeds: args.fits.seeds.0.clone(),
-        };
-        args.fits.validate(&grid.heads, &grid.rates)?;
-        for (name, value) in [("contexts", grid.contexts), ("epochs", args.epochs), ("batch", args.batch)] {
+        let heads = args.heads.clone().map_or_else(heads, |list| list.0);
+        args.fits.validate(&heads, &args.lr.0)?;
+        for (name, value) in [("contexts", contexts), ("epochs", args.epochs), ("batch", args.batch)] {
             check(value >= 1, name, value, "at least 1")?;
         }
-        for words in &grid.words {
+        for words in &vocabularies {
             check(*words >= 2, "words", words, "at least 2")?;
         }
-        for d in &grid.dims {
+        for d in &dims {
             check(*d >= 1, "dims", d, "at least 1")?;
         }
-        for alpha in &grid.alphas {
+        for alpha in &alphas {
             check(*alpha > 0.0 && alpha.is_finite(), "alphas", alpha, "finite and above 0")?;
         }
-        Ok(grid)
-    }
-
-    /// Every cell, the small ones first.
-    pub fn settings(&self) -> Vec<Setting> {
-        let contexts = self.contexts;
         let mut settings = vec![];
-        for &words in &self.words {
-            for &d in &self.dims {
-                settings.extend(self.alphas.iter().map(|&alpha| Setting { alpha, words, d, contexts }));
+        for words in vocabularies {
+            for &d in &dims {
+                settings.extend(alphas.iter().map(|&alpha| Setting { alpha, words, d, contexts }));
             }
         }
-        settings
-    }
-
-    /// Number of fits in a cell.
-    pub fn fits(&self) -> usize {
-        self.heads.len() * self.rates.len() * self.seeds.len()
+        Ok(Self { settings, heads })
     }
 }
 
 /// All that a fit depends on.
 #[derive(Debug, Serialize)]
+#[serde(tag = "experiment", rename = "dirichlet")]
 pub struct FitSettings {
-    /// The name of the experiment.
-    pub experiment: &'static str,
     /// The cell.
     #[serde(flatten)]
     pub setting: Setting,
@@ -132,13 +106,6 @@ pub struct Fit {
     pub mode_match: Option<f64>,
     /// Wall-clock time of the training.
     pub seconds: f64,
-}
-
-impl Fitted for Fit {
-    /// The cross-entropy with the true distributions, less their entropy.
-    fn training_loss(&self) -> Option<f64> {
-        self.kl
-    }
 }
 
 /// The result of one head in one setting, with its best learning rate, in the mean over seeds.
@@ -174,7 +141,8 @@ impl Outcome {
     /// Of a head's fits in a setting, one at least.
     pub fn new(setting: Setting, head: Head, fits: Vec<Try<Fit>>) -> Self {
         let Setting { alpha, words, d, contexts } = setting;
-        let lr = best_rate(&fits);
+        // The divergence is the cross-entropy that training makes small, less the truth's entropy.
+        let lr = best_rate(&fits, |fit| fit.kl);
         let (kl, kl_spread) = mean(&fits, lr, |fit| fit.kl);
         let (mode_match, mode_match_spread) = mean(&fits, lr, |fit| fit.mode_match);
         let seconds = fits.iter().map(|fit| fit.result.seconds).sum();

@@ -53,7 +53,7 @@ pub fn fit(
     let (mut rng, mut shuffles) = (Pcg64Mcg::seed_from_u64(seed), 0);
     let plan = Plan { steps: epochs * truth.blocks(), lr, adam: AdamConfig::new() };
     let label = format!("{head}, alpha {alpha}, {words} words, d {d}, lr {lr}, seed {seed}");
-    let trained = fits.train((kept, &label), &plan, model, |model, step| {
+    let (model, seconds) = fits.train((kept, &label), &plan, model, |model, step| {
         // Once an epoch, also for those before a fit was continued.
         while shuffles <= step / truth.blocks() {
             order.shuffle(&mut rng);
@@ -67,8 +67,8 @@ pub fn fit(
         let targets = Tensor::<1, Int>::zeros([rows], device);
         model.head.loss_with(model.contexts[block].val(), targets, &options).value
     })?;
-    let mut result = Fit { parameters, kl: None, mode_match: None, seconds: trained.seconds };
-    let Some(model) = trained.model else { return Ok(result) };
+    let mut result = Fit { parameters, kl: None, mode_match: None, seconds };
+    let Some(model) = model else { return Ok(result) };
     let model = model.valid();
     let mut fit = AgainstTruth::new(words);
     for block in 0..truth.blocks() {
@@ -98,7 +98,6 @@ mod tests {
                 .fits;
         let (words, contexts, batch) = (12, 50, 20);
         let settings = FitSettings {
-            experiment: "dirichlet",
             setting: Setting { alpha: 1.0, words, d, contexts },
             head,
             parts: args.parts(head),

@@ -32,26 +32,13 @@ pub fn run(args: &RepeatedArgs) -> Result<(), Failure> {
     let device = device::open(device::resolve(args.fits.device))?;
     let mut fits = Fits::new(&args.fits, args.count())?;
     let mut report = Report::begin(&args.fits);
-    let made = all(args, &mut fits, &device, |outcome| report.add(outcome));
+    let sizes = args.vocab.0.iter().flat_map(|&vocab| args.d.0.iter().map(move |&d| (vocab, d)));
+    let mut all = sizes.flat_map(|(vocab, d)| args.heads.0.iter().map(move |&head| (vocab, d, head)));
+    let made = all.try_for_each(|of| {
+        report.add(Outcome::new(args, of, tries(args, of, &mut fits, &device)?));
+        Ok(())
+    });
     report.end(made)
-}
-
-/// Fits everything and hands over the outcome of each head at each size as soon as it is there.
-fn all(
-    args: &RepeatedArgs,
-    fits: &mut Fits,
-    device: &Device,
-    mut done: impl FnMut(Outcome),
-) -> Result<(), Failure> {
-    for &vocab in &args.vocab.0 {
-        for &d in &args.d.0 {
-            for &head in &args.heads.0 {
-                let tries = tries(args, (vocab, d, head), fits, device)?;
-                done(Outcome::new(args, (vocab, d, head), tries));
-            }
-        }
-    }
-    Ok(())
 }
 
 /// The fits of a head at a size.
@@ -65,7 +52,6 @@ fn tries(
     for &lr in &args.lr.0 {
         for &seed in &args.fits.seeds.0 {
             let of = FitSettings {
-                experiment: "repeated",
                 vocab,
                 d,
                 head,
@@ -159,7 +145,7 @@ impl Reported for Outcome {
                 x: ("number of symbols V", Scale::Logarithmic),
                 y: (title, Scale::Linear),
                 lines,
-                labels,
+                labels: Some(labels),
             };
             picture::save(&picture, &out.join(stem))?;
         }

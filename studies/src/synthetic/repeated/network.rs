@@ -85,14 +85,14 @@ pub fn fit(
     // Rare symbols have gradients far below Burn's default.
     let plan = Plan { steps, lr, adam: AdamConfig::new().with_epsilon(1e-8) };
     let label = format!("{head}, {vocab} symbols, d {d}, lr {lr}, seed {seed}");
-    let trained = fits.train((kept, &label), &plan, network, |network, step| {
+    let (network, seconds) = fits.train((kept, &label), &plan, network, |network, step| {
         let symbols = draw(vocab, batch, seed, step);
         let symbols = Tensor::<1, Int>::from_data(symbols.as_slice(), with_autodiff);
         network.head.loss(network.hidden(symbols.clone()), symbols)
     })?;
-    let scored = trained.model.and_then(|network| network.valid().score(vocab, device));
+    let scored = network.and_then(|network| network.valid().score(vocab, device));
     let (loss, accuracy) = scored.unzip();
-    Ok(Fit { parameters, loss, accuracy, seconds: trained.seconds })
+    Ok(Fit { parameters, loss, accuracy, seconds })
 }
 
 /// The symbols of a step's sequences.
@@ -129,7 +129,6 @@ mod tests {
         let (vocab, d) = (30, 8);
         let of = |head: Head, steps| {
             let settings = FitSettings {
-                experiment: "repeated",
                 vocab,
                 d,
                 head,

@@ -4,14 +4,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::synthetic::fit_args::HeadParts;
 use crate::synthetic::repeated::args::RepeatedArgs;
-use crate::synthetic::tries::{Fitted, Try, best_rate, mean};
+use crate::synthetic::tries::{Try, best_rate, mean};
 use program::args::Head;
 
 /// All that a fit depends on.
 #[derive(Debug, Serialize)]
+#[serde(tag = "experiment", rename = "repeated")]
 pub struct FitSettings {
-    /// The name of the experiment.
-    pub experiment: &'static str,
     /// `V`
     pub vocab: usize,
     /// Width of embedding, hidden state and decoder row.
@@ -42,13 +41,6 @@ pub struct Fit {
     pub accuracy: Option<f64>,
     /// Wall-clock time of the training.
     pub seconds: f64,
-}
-
-impl Fitted for Fit {
-    /// All symbols are training data: there is nothing else to be learnt or tested.
-    fn training_loss(&self) -> Option<f64> {
-        self.loss
-    }
 }
 
 /// The result of one head at one size, with its best learning rate, in the mean over seeds.
@@ -87,7 +79,8 @@ pub struct Outcome {
 impl Outcome {
     /// Of a head's fits at a size, one at least.
     pub fn new(args: &RepeatedArgs, (vocab, d, head): (usize, usize, Head), fits: Vec<Try<Fit>>) -> Self {
-        let lr = best_rate(&fits);
+        // All symbols are training data: there is nothing else to be learnt or tested.
+        let lr = best_rate(&fits, |fit| fit.loss);
         let (loss, loss_spread) = mean(&fits, lr, |fit| fit.loss);
         let (accuracy, accuracy_spread) = mean(&fits, lr, |fit| fit.accuracy);
         let steps = args.steps(vocab);

@@ -13,7 +13,7 @@ use burn::backend::{Flex, TensorMetadata};
 use burn::tensor::{DType, bf16};
 use burn_flex::FlexTensor;
 use highrank_kernels::cpu::{
-    Buffer, Factor, Matrix, Panels, Real, contiguous, in_pool, multiply_rounded, sigmoid, slice, tanh,
+    Buffer, Factor, Matrix, Panels, Real, in_pool, into_contiguous, multiply_rounded, sigmoid, slice, tanh,
 };
 use highrank_kernels::{Floats, Precision};
 use pulp::{Arch, Simd, WithSimd};
@@ -46,7 +46,7 @@ impl LstmKernels for Flex {
             DType::F64 => forward::<f64>,
             _ => return portable::forward_with_saved(args),
         };
-        let args = args.as_ref().map(contiguous);
+        let args = args.map(into_contiguous);
         let (packed, saved) = in_pool(|| forward(&args));
         (Floats::new(packed), saved.map(Floats::new))
     }
@@ -63,9 +63,9 @@ impl LstmKernels for Flex {
             DType::F64 => backward::<f64>,
             _ => return portable::backward(args, packed, saved, grad, wanted),
         };
-        let (args, grad) = (args.as_ref().map(contiguous), contiguous(&grad));
-        let saved = saved.as_ref().map(Floats::primitive);
-        in_pool(|| backward(&args, packed.primitive(), saved, &grad, wanted)).map(Floats::new)
+        let (args, grad) = (args.map(into_contiguous), into_contiguous(grad));
+        let saved = saved.map(Floats::into_primitive);
+        in_pool(|| backward(&args, packed.primitive(), &saved, &grad, wanted)).map(Floats::new)
     }
 }
 
@@ -138,17 +138,17 @@ fn forward<T: Real>(args: &LstmArgs<FlexTensor>) -> (FlexTensor, LstmSaved<FlexT
 fn backward<T: Real>(
     args: &LstmArgs<FlexTensor>,
     packed: &FlexTensor,
-    saved: LstmSaved<&FlexTensor>,
+    saved: &LstmSaved<FlexTensor>,
     grad: &FlexTensor,
     wanted: LstmWanted,
 ) -> LstmGrads<FlexTensor> {
     let sizes = Sizes::of(args);
     let Sizes { steps, batch, inputs, units } = sizes;
     let (state, rows) = (sizes.state(), 4 * units);
-    let (gates, cells): (&[T], &[T]) = (slice(saved.gates), slice(saved.cells));
+    let (gates, cells): (&[T], &[T]) = (slice(&saved.gates), slice(&saved.cells));
     let grad: &[T] = slice(grad);
     let precision = args.precision;
-    let weights = Panels::<T>::new(factor(saved.recurrent, rows, units), precision);
+    let weights = Panels::<T>::new(factor(&saved.recurrent, rows, units), precision);
 
     let mut d_gates = Buffer::<T>::new(steps * batch * rows);
     let mut d_cell = Buffer::of(&grad[steps * state..]);
@@ -232,22 +232,32 @@ fn run_rows<J: Row>(jobs: impl Iterator<Item = J>, sizes: &Sizes) {
 trait Row: WithSimd<Output = ()> + Send + Sized {
     /// Its number of units.
     fn units(&self) -> usize;
-    /// The same for the units before `middle` and for those from there on.
-    fn split(self, middle: usize) -> (Self, Self);
+    /// Takes its first `units` units off.
+    fn split_off(&mut self, units: usize) -> Self;
 }
 
 /// The row in pieces of `width` units, the last of which may be shorter.
 fn pieces_of<J: Row>(job: J, width: usize) -> impl Iterator<Item = J> {
     let mut rest = Some(job);
     core::iter::from_fn(move || {
-        let job = rest.take()?;
+        let mut job = rest.take()?;
         if job.units() <= width {
             return Some(job);
         }
-        let (piece, after) = job.split(width);
-        rest = Some(after);
+        let piece = job.split_off(width);
+        rest = Some(job);
         Some(piece)
     })
+}
+
+/// Takes the first `units` elements of a row off.
+fn off<'a, T>(row: &mut &'a [T], units: usize) -> &'a [T] {
+    row.split_off(..units).expect("a piece is shorter than its row")
+}
+
+/// As [`off`].
+fn off_mut<'a, T>(row: &mut &'a mut [T], units: usize) -> &'a mut [T] {
+    row.split_off_mut(..units).expect("a piece is shorter than its row")
 }
 
 /// Adds all rows of `matrix` to `out`: each sum is made by one thread, from the first row to the last.
@@ -328,16 +338,14 @@ impl<T: Real> Row for Forward<'_, T> {
         self.cell.len()
     }
 
-    fn split(self, middle: usize) -> (Self, Self) {
-        let Self { z, bias, before, cell, hidden } = self;
-        let (z, z_rest) = unzip(z.map(|z| z.split_at_mut(middle)));
-        let (bias, bias_rest) = unzip(bias.map(|bias| bias.split_at(middle)));
-        let (before, before_rest) = before.split_at(middle);
-        let (cell, cell_rest) = cell.split_at_mut(middle);
-        let (hidden, hidden_rest) = hidden.split_at_mut(middle);
-        let rest =
-            Self { z: z_rest, bias: bias_rest, before: before_rest, cell: cell_rest, hidden: hidden_rest };
-        (Self { z, bias, before, cell, hidden }, rest)
+    fn split_off(&mut self, units: usize) -> Self {
+        Self {
+            z: self.z.each_mut().map(|z| off_mut(z, units)),
+            bias: self.bias.each_mut().map(|bias| off(bias, units)),
+            before: off(&mut self.before, units),
+            cell: off_mut(&mut self.cell, units),
+            hidden: off_mut(&mut self.hidden, units),
+        }
     }
 }
 
@@ -384,25 +392,16 @@ impl<T: Real> Row for Backward<'_, T> {
         self.cell.len()
     }
 
-    fn split(self, middle: usize) -> (Self, Self) {
-        let Self { dz, gates, before, cell, upstream, d_hidden, d_cell } = self;
-        let (dz, dz_rest) = unzip(dz.map(|dz| dz.split_at_mut(middle)));
-        let (gates, gates_rest) = unzip(gates.map(|gate| gate.split_at(middle)));
-        let (before, before_rest) = before.split_at(middle);
-        let (cell, cell_rest) = cell.split_at(middle);
-        let (upstream, upstream_rest) = upstream.split_at(middle);
-        let (d_hidden, d_hidden_rest) = d_hidden.split_at_mut(middle);
-        let (d_cell, d_cell_rest) = d_cell.split_at_mut(middle);
-        let rest = Self {
-            dz: dz_rest,
-            gates: gates_rest,
-            before: before_rest,
-            cell: cell_rest,
-            upstream: upstream_rest,
-            d_hidden: d_hidden_rest,
-            d_cell: d_cell_rest,
-        };
-        (Self { dz, gates, before, cell, upstream, d_hidden, d_cell }, rest)
+    fn split_off(&mut self, units: usize) -> Self {
+        Self {
+            dz: self.dz.each_mut().map(|dz| off_mut(dz, units)),
+            gates: self.gates.each_mut().map(|gate| off(gate, units)),
+            before: off(&mut self.before, units),
+            cell: off(&mut self.cell, units),
+            upstream: off(&mut self.upstream, units),
+            d_hidden: off_mut(&mut self.d_hidden, units),
+            d_cell: off_mut(&mut self.d_cell, units),
+        }
     }
 }
 
@@ -445,11 +444,6 @@ fn quarters_mut<T>(row: &mut [T]) -> [&mut [T]; 4] {
     let (input, forget) = first.split_at_mut(first.len() / 2);
     let (candidate, output) = second.split_at_mut(second.len() / 2);
     [input, forget, candidate, output]
-}
-
-fn unzip<A, B>(pairs: [(A, B); 4]) -> ([A; 4], [B; 4]) {
-    let [(a0, b0), (a1, b1), (a2, b2), (a3, b3)] = pairs;
-    ([a0, a1, a2, a3], [b0, b1, b2, b3])
 }
 
 #[cfg(test)]

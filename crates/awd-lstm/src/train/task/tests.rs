@@ -8,15 +8,14 @@ mod shared;
 use std::fs;
 use std::sync::Mutex;
 
-use burn::store::{ModuleSnapshot, bridge};
 use runs::data::Fingerprint;
 use runs::ranks::{Grid, threads};
-use runs::{EndReason, FinalMetrics, Fitted, Notes, Silent, StepMetrics, Versions, distance};
+use runs::{EndReason, FinalMetrics, Fitted, Notes, StepMetrics, Versions, distance};
 use serde_json::Value;
 
 use super::*;
 use crate::config::{DecayWhen, Dropouts, HeadKind, LrDecay, Preset};
-use crate::testing::corpus_of;
+use crate::testing::{corpus_of, weights};
 use crate::train::{RunConfig, RunFolder, mean_nll};
 use runs::testing::alone;
 
@@ -46,18 +45,27 @@ fn trainer(config: &TrainConfig) -> Trainer {
 }
 
 fn of_head(head: HeadKind, config: &TrainConfig) -> Trainer {
-    Trainer::new(LmTask::new(&model(head), config, &corpus(), &Device::flex()).unwrap())
+    of_model(&model(head), config)
+}
+
+fn of_model(model: &ModelConfig, config: &TrainConfig) -> Trainer {
+    Trainer::new(LmTask::new(model, config, &corpus(), &Device::flex()).unwrap())
+}
+
+/// Trains to the end. Returns the results, and what was reported.
+fn fit(trainer: &mut Trainer, run: Option<&RunFolder>) -> (FinalMetrics, Notes) {
+    let mut notes = Notes::default();
+    let metrics = finished(trainer.fit(run, &mut notes).unwrap());
+    (metrics, notes)
 }
 
 /// A run of `train` in a folder of its own.
 fn run_of(train: &TrainConfig) -> (tempfile::TempDir, RunFolder) {
-    let root = tempfile::tempdir().unwrap();
-    let run = RunFolder::create(root.path(), &run_config(train), corpus().vocabulary()).unwrap();
-    (root, run)
+    run_of_model(&model(HeadKind::Mos), train)
 }
 
-fn run_config(train: &TrainConfig) -> RunConfig {
-    RunConfig {
+fn run_of_model(model: &ModelConfig, train: &TrainConfig) -> (tempfile::TempDir, RunFolder) {
+    let config = RunConfig {
         text: Default::default(),
         versions: Versions::current(),
         preset: "small".into(),
@@ -66,16 +74,13 @@ fn run_config(train: &TrainConfig) -> RunConfig {
         corpus: Fingerprint::of(&corpus()),
         finetunes: None,
         tokens: None,
-        model: model(HeadKind::Mos),
+        model: model.clone(),
         train: train.clone(),
         extensions: vec![],
-    }
-}
-
-/// All weights, in the order of the fields.
-fn weights(module: &impl ModuleSnapshot) -> Vec<Vec<f32>> {
-    let tensors = module.collect(None, None, false);
-    tensors.iter().map(|tensor| bridge::to_data(tensor).unwrap().try_to_vec().unwrap()).collect()
+    };
+    let root = tempfile::tempdir().unwrap();
+    let run = RunFolder::create(root.path(), &config, corpus().vocabulary()).unwrap();
+    (root, run)
 }
 
 fn finished(fitted: Fitted) -> FinalMetrics {
@@ -141,8 +146,7 @@ fn train(
 
 #[test]
 fn learns_and_reports() {
-    let mut notes = Notes::default();
-    let last = finished(trainer(&config(3)).fit(None, &mut notes).unwrap());
+    let (last, notes) = fit(&mut trainer(&config(3)), None);
     let ppl: Vec<f64> = notes.epochs.iter().map(|metrics| metrics.valid_ppl).collect();
     // A uniform guess has perplexity 30.
     assert!(ppl.len() == 3 && ppl[0] < 30.0 && ppl[2] < ppl[0], "{ppl:?}");
@@ -153,18 +157,14 @@ fn learns_and_reports() {
 fn training_perplexity_is_the_mean_over_all_tokens() {
     // Without learning, the training pass is an evaluation pass but for the rows that it may leave out.
     let config = TrainConfig { lr: 1e-12, alpha: 0.0, beta: 0.0, ..config(1) };
-    let (mut trainer, mut notes) = (trainer(&config), Notes::default());
-    trainer.fit(None, &mut notes).unwrap();
+    let mut trainer = trainer(&config);
+    let (_, notes) = fit(&mut trainer, None);
     let nll = notes.epochs[0].train_ppl.ln();
     let expected = mean_nll(&trainer.model().valid(), &trainer.task().train);
     assert!((nll - expected).abs() < 2e-3, "{nll} against {expected}");
 }
 
-/// Lines of `metrics.jsonl` without wall-clock times.
-fn timeless(run: &RunFolder) -> Vec<Value> {
-    without_times(&run.metrics().unwrap())
-}
-
+/// Lines of metrics without wall-clock times.
 fn without_times(lines: &str) -> Vec<Value> {
     let mut lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     for line in &mut lines {
@@ -180,22 +180,12 @@ fn stopped_anywhere(config: &TrainConfig, pauses: &[usize]) -> Notes {
     let mut model = model(HeadKind::Mos);
     model.dropouts =
         Dropouts { output: 0.2, hidden: 0.1, input: 0.2, latent: 0.1, embedding: 0.1, weight: 0.3 };
-    let fresh = || {
-        let task = LmTask::new(&model, config, &corpus(), &Device::flex()).unwrap();
-        Trainer::new(task).with_log_every(8)
-    };
-    let settings = RunConfig { model: model.clone(), ..run_config(config) };
-    let create = || {
-        let root = tempfile::tempdir().unwrap();
-        let run = RunFolder::create(root.path(), &settings, corpus().vocabulary()).unwrap();
-        (root, run)
-    };
-    let (_root, straight_run) = create();
+    let fresh = || of_model(&model, config).with_log_every(8);
+    let (_root, straight_run) = run_of_model(&model, config);
     let mut straight = fresh();
-    let mut notes = Notes::default();
-    let expected = finished(straight.fit(Some(&straight_run), &mut notes).unwrap());
+    let (expected, notes) = fit(&mut straight, Some(&straight_run));
 
-    let (_root, run) = create();
+    let (_root, run) = run_of_model(&model, config);
     let mut stops = 0;
     let (resumed, got) = loop {
         let mut trainer = fresh();
@@ -211,8 +201,8 @@ fn stopped_anywhere(config: &TrainConfig, pauses: &[usize]) -> Notes {
         FinalMetrics { seconds: expected.seconds, tokens_per_s: expected.tokens_per_s, ..got },
         expected
     );
-    assert_eq!(timeless(&run), timeless(&straight_run));
-    assert_eq!(without_times(&run.steps().unwrap()), without_times(&straight_run.steps().unwrap()));
+    let lines = |run: &RunFolder| [run.metrics(), run.steps()].map(|lines| without_times(&lines.unwrap()));
+    assert_eq!(lines(&run), lines(&straight_run));
     let best = |run: &RunFolder| fs::read(run.best_weights().unwrap()).unwrap();
     assert!(best(&run) == best(&straight_run));
     notes

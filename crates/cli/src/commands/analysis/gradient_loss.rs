@@ -153,7 +153,7 @@ pub fn run(args: &GradientLossArgs) -> Result<(), Failure> {
         x: ("share |Q|/|G| that a token loses", Scale::Linear),
         y: ("tokens that lose at most so much, %", Scale::Linear),
         lines: rows.into_iter().map(|row| (label(&row.run, row.head), row.distribution)).collect(),
-        labels: SeriesLabelPosition::UpperLeft,
+        labels: Some(SeriesLabelPosition::UpperLeft),
     };
     picture::save(&chart, &out.join("gradient_loss"))
 }

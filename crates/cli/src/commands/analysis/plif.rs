@@ -72,7 +72,7 @@ pub fn run(args: &PlifArgs) -> Result<(), Failure> {
         x: ("logit z", Scale::Linear),
         y: ("f(z)", Scale::Linear),
         lines,
-        labels: SeriesLabelPosition::UpperLeft,
+        labels: Some(SeriesLabelPosition::UpperLeft),
     };
     picture::save(&chart, &out.join("plif"))
 }

@@ -140,7 +140,7 @@ pub fn run(args: &RankArgs) -> Result<(), Failure> {
         x: ("singular value over the largest (log)", Scale::Logarithmic),
         y: ("singular values at or below, %", Scale::Linear),
         lines: rows.iter().map(|row| (label(&row.run, row.head), row.points())).collect(),
-        labels: SeriesLabelPosition::LowerRight,
+        labels: Some(SeriesLabelPosition::LowerRight),
     };
     picture::save(&chart, &out.join("spectrum"))
 }

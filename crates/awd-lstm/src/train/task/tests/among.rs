@@ -14,8 +14,7 @@ fn ranks_make_the_bits_of_as_many_slices() {
         for (size, slice) in [(2, 4), (3, 3)] {
             let config = TrainConfig { small_batch: Some(slice), ..eager(3) };
             let mut slices = trainer(&config).with_log_every(8);
-            let mut notes = Notes::default();
-            let expected = finished(slices.fit(None, &mut notes).unwrap());
+            let (expected, notes) = fit(&mut slices, None);
             assert!(slices.state().task.averaging);
             let all = train((size, 1), &model(HeadKind::Mos), |_| eager(3), None, NEVER);
             assert_eq!(all.len(), size);

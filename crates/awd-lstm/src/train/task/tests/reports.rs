@@ -6,9 +6,7 @@ use super::*;
 fn the_share_of_clipped_steps_depends_on_the_norm_that_is_allowed() {
     for (clip, clipped) in [(1e-6, 1.0), (1e6, 0.0)] {
         let config = TrainConfig { clip, alpha: 0.0, beta: 0.0, lr: 0.1, ..config(1) };
-        let mut notes = Notes::default();
-        trainer(&config).fit(None, &mut notes).unwrap();
-        for interval in &notes.intervals {
+        for interval in fit(&mut trainer(&config), None).1.intervals {
             assert_eq!((interval.clipped, interval.ar, interval.tar), (clipped, Some(0.0), Some(0.0)));
             assert!(interval.gradient_norm > 0.01 && interval.gradient_norm < 100.0, "{interval:?}");
         }
@@ -17,12 +15,7 @@ fn the_share_of_clipped_steps_depends_on_the_norm_that_is_allowed() {
 
 #[test]
 fn the_share_of_the_projections_is_that_of_a_mixture() {
-    let intervals = |head| {
-        let mut notes = Notes::default();
-        let mut trainer = of_head(head, &config(1));
-        trainer.fit(None, &mut notes).unwrap();
-        notes.intervals
-    };
+    let intervals = |head| fit(&mut of_head(head, &config(1)), None).1.intervals;
     assert!(
         intervals(HeadKind::Mos)
             .iter()
@@ -36,10 +29,7 @@ fn the_share_of_the_projections_is_that_of_a_mixture() {
 fn the_variation_of_the_priors_is_reported_where_it_is_in_the_loss() {
     let lines = |head, weight: f64, log_every: usize| {
         let config = TrainConfig { prior_cv: weight, ..config(1) };
-        let mut notes = Notes::default();
-        let trainer = of_head(head, &config);
-        trainer.with_log_every(log_every).fit(None, &mut notes).unwrap();
-        notes.intervals
+        fit(&mut of_head(head, &config).with_log_every(log_every), None).1.intervals
     };
     let written = |interval: &StepMetrics| serde_json::to_value(interval).unwrap();
     for (head, weight) in [(HeadKind::Mos, 0.0), (HeadKind::Softmax, 0.5)] {
@@ -71,15 +61,13 @@ fn a_rate_of_the_projections_is_kept_through_a_stop() {
         let config = TrainConfig { latent_lr: 0.01, prior_cv: 0.25, ..config(2) };
         let mut straight = trainer(&config);
         let start = projections(&straight);
-        let mut lines = Notes::default();
-        straight.fit(None, &mut lines).unwrap();
+        let (_, lines) = fit(&mut straight, None);
 
         let (_root, run) = run_of(&config);
         trainer(&config).fit(Some(&run), &mut Notes::stopping_after(27)).unwrap();
         let mut again = trainer(&config);
         assert!(again.restore(&run).unwrap());
-        let mut notes = Notes::default();
-        again.fit(Some(&run), &mut notes).unwrap();
+        let (_, notes) = fit(&mut again, Some(&run));
         assert_eq!(weights(again.model()), weights(straight.model()));
         // The first interval goes over the stop.
         let of = |interval: &StepMetrics| {
@@ -97,7 +85,7 @@ fn a_rate_of_the_projections_is_kept_through_a_stop() {
             now.iter().zip(&start).map(|(a, b)| f64::from(a - b).powi(2)).sum::<f64>().sqrt()
         };
         let mut whole = trainer(&TrainConfig { latent_lr: 1.0, ..config });
-        whole.fit(None, &mut Silent).unwrap();
+        fit(&mut whole, None);
         assert!(moved(&straight) > 0.0 && moved(&straight) < 0.1 * moved(&whole));
     });
 }

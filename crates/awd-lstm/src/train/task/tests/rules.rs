@@ -1,17 +1,24 @@
 //! Rules that begin averaging, end finetuning and lower the learning rate.
 
 use super::*;
-use crate::data::Schedule;
+use crate::data::schedule;
 use runs::optim::NonMonotone;
+use std::path::PathBuf;
+
+/// The best weights of a training, which finetunings start from.
+fn trained() -> (tempfile::TempDir, PathBuf) {
+    let (root, run) = run_of(&config(3));
+    fit(&mut trainer(&config(2)), Some(&run));
+    (root, run.best_weights().unwrap())
+}
 
 #[test]
 fn the_rule_starts_averaging_and_the_average_is_what_is_evaluated() {
     alone(module_path!(), "the_rule_starts_averaging_and_the_average_is_what_is_evaluated", || {
         // With a rule that looks at every loss and a rate far too high, losses soon rise.
         let config = TrainConfig { nonmono: 0, lr: 40.0, ..config(8) };
-        let mut notes = Notes::default();
         let mut trainer = trainer(&config);
-        trainer.fit(None, &mut notes).unwrap();
+        let (_, notes) = fit(&mut trainer, None);
         let began =
             notes.epochs.iter().position(|metrics| metrics.averaging == Some(true)).expect("averaging began");
         assert_eq!(notes.messages, [format!("averaging begins after epoch {began}")]);
@@ -29,9 +36,7 @@ fn the_rule_starts_averaging_and_the_average_is_what_is_evaluated() {
 #[test]
 fn a_finetuning_averages_from_its_first_step_and_ends_by_the_rule() {
     alone(module_path!(), "a_finetuning_averages_from_its_first_step_and_ends_by_the_rule", || {
-        let (_root, run) = run_of(&config(3));
-        finished(trainer(&config(2)).fit(Some(&run), &mut Silent).unwrap());
-        let weights = run.best_weights().unwrap();
+        let (_root, weights) = trained();
         // Far too high a rate: it gets worse, and the model that it started from remains the best.
         let config = TrainConfig { nonmono: 1, lr: 300.0, average_from_start: true, ..config(50) };
         let (_root, tuned) = run_of(&config);
@@ -39,8 +44,7 @@ fn a_finetuning_averages_from_its_first_step_and_ends_by_the_rule() {
         trainer.start_from(&weights).unwrap();
         let start = trainer.state().best.unwrap();
         assert_eq!(start.epoch, 0);
-        let mut notes = Notes::default();
-        let last = finished(trainer.fit(Some(&tuned), &mut notes).unwrap());
+        let (last, notes) = fit(&mut trainer, Some(&tuned));
         assert!(notes.epochs.iter().all(|metrics| metrics.averaging == Some(true)));
         let epochs = notes.epochs.len();
         assert!(epochs < 50);
@@ -56,7 +60,7 @@ fn a_finetuning_averages_from_its_first_step_and_ends_by_the_rule() {
         let config = TrainConfig { nonmono: 5, lr: 3.0, average_from_start: true, ..self::config(3) };
         let mut trainer = self::trainer(&config);
         trainer.start_from(&weights).unwrap();
-        let last = finished(trainer.fit(None, &mut Silent).unwrap());
+        let (last, _) = fit(&mut trainer, None);
         assert!(last.best_epoch > 0 && last.valid_ppl < start.nll.exp(), "{last:?} from {}", start.nll.exp());
     });
 }
@@ -83,8 +87,7 @@ fn every_rule_goes_on_to_the_same_bits() {
 #[test]
 fn a_finetuning_ends_in_the_middle_of_an_epoch_too() {
     alone(module_path!(), "a_finetuning_ends_in_the_middle_of_an_epoch_too", || {
-        let (_root, run) = run_of(&config(3));
-        finished(trainer(&config(2)).fit(Some(&run), &mut Silent).unwrap());
+        let (_root, weights) = trained();
         let config = TrainConfig {
             nonmono: 1,
             lr: 300.0,
@@ -93,9 +96,8 @@ fn a_finetuning_ends_in_the_middle_of_an_epoch_too() {
             ..config(50)
         };
         let mut trainer = trainer(&config);
-        trainer.start_from(&run.best_weights().unwrap()).unwrap();
-        let mut notes = Notes::default();
-        let last = finished(trainer.fit(None, &mut notes).unwrap());
+        trainer.start_from(&weights).unwrap();
+        let (last, notes) = fit(&mut trainer, None);
         let end = notes.validations.last().unwrap();
         let line = format!("finetuning ends after step {} of epoch {}", end.step, end.epoch);
         assert_eq!((notes.messages.as_slice(), last.ended), ([line].as_slice(), EndReason::FinetuningRule));
@@ -110,14 +112,13 @@ fn a_finetuning_ends_in_the_middle_of_an_epoch_too() {
 fn the_rate_falls_from_an_epoch_on() {
     let lr_decay = Some(LrDecay { factor: 0.5, when: DecayWhen::From { epoch: 3 } });
     let config = TrainConfig { lr_decay, ..config(4) };
-    let mut notes = Notes::default();
-    trainer(&config).with_log_every(1).fit(None, &mut notes).unwrap();
+    let (_, notes) = fit(&mut trainer(&config).with_log_every(1), None);
     assert_eq!(notes.epochs.iter().map(|metrics| metrics.lr).collect::<Vec<_>>(), [5.0, 5.0, 2.5, 1.25]);
     // What a step is taken with, too.
     for interval in notes.intervals.iter().filter(|interval| interval.epoch == 4) {
         let StepMetrics { epoch, step, lr, .. } = *interval;
-        let schedule = Schedule::new(500, config.bptt, config.max_seq_len_delta, config.seed, epoch);
-        assert_eq!(lr, 1.25 * schedule.steps()[step - 1].lr_scale);
+        let steps = schedule(500, config.bptt, config.max_seq_len_delta, config.seed, epoch);
+        assert_eq!(lr, 1.25 * steps[step - 1].lr_scale);
     }
 }
 
@@ -125,8 +126,7 @@ fn the_rate_falls_from_an_epoch_on() {
 fn the_rate_falls_after_each_validation_without_a_new_best() {
     let lr_decay = Some(LrDecay { factor: 0.25, when: DecayWhen::Plateau });
     let config = TrainConfig { lr_decay, lr: 60.0, nonmono: 100, ..config(7) };
-    let mut notes = Notes::default();
-    trainer(&config).fit(None, &mut notes).unwrap();
+    let (_, notes) = fit(&mut trainer(&config), None);
     let mut lr = 60.0;
     for metrics in &notes.epochs {
         assert_eq!(metrics.lr, lr, "epoch {}", metrics.epoch);
@@ -140,13 +140,12 @@ fn the_rate_falls_after_each_validation_without_a_new_best() {
 #[test]
 fn a_finetuning_that_its_rule_ended_stays_so() {
     alone(module_path!(), "a_finetuning_that_its_rule_ended_stays_so", || {
-        let (_root, origin) = run_of(&config(3));
-        finished(trainer(&config(2)).fit(Some(&origin), &mut Silent).unwrap());
+        let (_origin, weights) = trained();
         let config = TrainConfig { nonmono: 0, lr: 300.0, average_from_start: true, ..config(30) };
         let (_root, run) = run_of(&config);
         let mut trainer = trainer(&config);
-        trainer.start_from(&origin.best_weights().unwrap()).unwrap();
-        let last = finished(trainer.fit(Some(&run), &mut Silent).unwrap());
+        trainer.start_from(&weights).unwrap();
+        let (last, _) = fit(&mut trainer, Some(&run));
         assert_eq!(last.ended, EndReason::FinetuningRule);
         let longer = runs::Extension { epochs: Some(99), ..Default::default() };
         let message = run.extend(&longer).unwrap_err().to_string();

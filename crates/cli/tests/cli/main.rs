@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use harness::Program;
+use harness::{Program, parsed, stderr};
 
 use awd_lstm::language::{Language, LanguageConfig};
 use rand::SeedableRng;
@@ -13,43 +13,24 @@ use rand_pcg::Pcg64Mcg;
 use serde_json::Value;
 use tempfile::TempDir;
 
-mod harness;
-
-#[path = "cli/analysis.rs"]
 mod analysis;
-#[path = "cli/devices.rs"]
 mod devices;
-#[path = "cli/dialog.rs"]
 mod dialog;
-#[path = "cli/dialog_runs.rs"]
 mod dialog_runs;
-#[path = "cli/eval.rs"]
 mod eval;
-#[path = "cli/help.rs"]
+mod harness;
 mod help;
-#[path = "cli/letters.rs"]
 mod letters;
-#[path = "cli/methods.rs"]
 mod methods;
-#[path = "cli/output.rs"]
 mod output;
-#[path = "cli/overwriting.rs"]
 mod overwriting;
-#[path = "cli/resume.rs"]
 mod resume;
-#[path = "cli/settings.rs"]
 mod settings;
-#[path = "cli/sweep.rs"]
 mod sweep;
-#[path = "cli/sweep_search.rs"]
 mod sweep_search;
-#[path = "cli/text.rs"]
 mod text;
-#[path = "cli/tokens.rs"]
 mod tokens;
-#[path = "cli/transformer.rs"]
 mod transformer;
-#[path = "cli/weights.rs"]
 mod weights;
 
 const HIGHRANK: Program = Program(env!("CARGO_BIN_EXE_highrank"));
@@ -69,21 +50,10 @@ fn program(folder: &Path, line: &str) -> Command {
 /// are those of the CPU.
 fn arguments(line: &str) -> String {
     /// Commands that otherwise take the fastest device.
-    const CHOOSING: [&str; 11] = [
-        "train",
-        "eval",
-        "rank",
-        "kl",
-        "gradient-loss",
-        "compare",
-        "plif",
-        "dynamic-eval",
-        "sweep",
-        "generate",
-        "transformer",
-    ];
+    const CHOOSING: &str =
+        "train eval rank kl gradient-loss compare plif dynamic-eval sweep generate transformer";
     let mut words: Vec<&str> = line.split_whitespace().collect();
-    let chooses = words.first().is_some_and(|word| CHOOSING.contains(word));
+    let chooses = words.first().is_some_and(|word| CHOOSING.split(' ').any(|command| command == *word));
     let says = ["--device", "--resume", "--from"].iter().any(|option| words.contains(option));
     if cfg!(any(feature = "wgpu", feature = "cuda")) && cfg!(feature = "flex") && chooses && !says {
         words.extend(["--device", "flex"]);
@@ -136,8 +106,7 @@ fn config(path: &Path, run: &str) -> Value {
 
 /// The lines of a file as JSON objects.
 fn lines(file: &Path) -> Vec<Value> {
-    let text = fs::read_to_string(file).unwrap();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    parsed(&fs::read_to_string(file).unwrap())
 }
 
 /// The lines of a file of measurements without wall-clock times.
@@ -237,28 +206,22 @@ fn data_that_cannot_be_used() {
 fn names_that_do_not_exist() {
     let folder = folder();
     let train = |more: &str| format!("train {SMALL} --out run {more}");
-    refused(folder.path(), &train("--preset huge"), &["unknown preset `huge`", "small, paper"]);
-    refused(
-        folder.path(),
-        &train("--head doc --lower-components 1,1,1"),
-        &["lower_components is [1, 1, 1]", "one number for each layer below the last LSTM"],
-    );
-    refused(
-        folder.path(),
-        &train("--head adaptive --cutoffs 9,5"),
-        &["the cutoffs are [9, 5]", "in ascending order", "below the vocabulary's"],
-    );
-    refused(
-        folder.path(),
-        &train("--head softmix"),
-        &["unknown head `softmix`", "softmax, moc, mos", "mos-plif"],
-    );
-    refused(
-        folder.path(),
-        &train("--device abacus"),
-        &["unknown device `abacus`", "auto, flex, ndarray, wgpu, cuda"],
-    );
-    refused(folder.path(), &train("--colour blue"), &["--colour"]);
+    for (more, expected) in [
+        ("--preset huge", &["unknown preset `huge`", "small, paper"][..]),
+        (
+            "--head doc --lower-components 1,1,1",
+            &["lower_components is [1, 1, 1]", "one number for each layer below the last LSTM"],
+        ),
+        (
+            "--head adaptive --cutoffs 9,5",
+            &["the cutoffs are [9, 5]", "in ascending order", "below the vocabulary's"],
+        ),
+        ("--head softmix", &["unknown head `softmix`", "softmax, moc, mos", "mos-plif"]),
+        ("--device abacus", &["unknown device `abacus`", "auto, flex, ndarray, wgpu, cuda"]),
+        ("--colour blue", &["--colour"]),
+    ] {
+        refused(folder.path(), &train(more), expected);
+    }
     refused(folder.path(), "train --out run", &["--data <DIR>"]);
     refused(folder.path(), "eval", &["--run <RUN>"]);
     refused(folder.path(), "dance", &["dance"]);
@@ -344,9 +307,7 @@ fn processes_of_one_job_are_refused_without_mpi() {
         let train = format!("train {SMALL} --epochs 1 --out run{size}");
         program(folder.path(), &train).env("OMPI_COMM_WORLD_SIZE", size).output().unwrap()
     };
-    let several = start("3");
-    assert_eq!(several.status.code(), Some(2));
-    let line = String::from_utf8(several.stderr).unwrap();
+    let line = stderr(&start("3"), 2);
     assert!(line.contains("started 3 times over") && line.contains("--features mpi"), "{line}");
     assert_eq!(line.lines().count(), 1, "{line}");
     assert!(!folder.path().join("run3").exists());
@@ -450,9 +411,7 @@ fn folders_that_are_no_run_or_already_one() {
 
     // Another text in the model's words is scored, with a word about it; its own without.
     let noted = |line: &str| -> Vec<String> {
-        let output = run(path, line);
-        assert!(output.status.success(), "{line}");
-        let errors = String::from_utf8(output.stderr).unwrap();
+        let errors = stderr(&run(path, line), 0);
         errors.lines().filter(|line| line.starts_with("note: ")).map(String::from).collect()
     };
     fs::create_dir(path.join("swapped")).unwrap();
@@ -522,12 +481,8 @@ fn checkpoints_that_cannot_be_read() {
 #[test]
 fn a_loss_that_is_not_finite_stops_the_run() {
     let folder = folder();
-    let output = run(
-        folder.path(),
-        &format!("train {SMALL} --epochs 2 --out first --json").replace("--lr 5", "--lr 1e38"),
-    );
-    let errors = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{errors}");
+    let line = format!("train {SMALL} --epochs 2 --out first --json").replace("--lr 5", "--lr 1e38");
+    let errors = stderr(&run(folder.path(), &line), 2);
     let last = errors.lines().last().unwrap();
     assert!(last.starts_with("error: the loss is not finite in epoch 1, at or before step"), "{errors}");
     assert!(!errors.contains("panicked"), "{errors}");

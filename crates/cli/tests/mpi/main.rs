@@ -8,13 +8,9 @@ use std::process::{Command, Output};
 use safetensors::SafeTensors;
 use tempfile::TempDir;
 
-#[path = "mpi/dialogues.rs"]
 mod dialogues;
-#[path = "mpi/faults.rs"]
 mod faults;
-#[path = "mpi/shared.rs"]
 mod shared;
-#[path = "mpi/transformers.rs"]
 mod transformers;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_highrank");
@@ -128,6 +124,18 @@ fn ppl(metrics: &str, key: &str) -> f64 {
     serde_json::from_str::<serde_json::Value>(last).unwrap()[key].as_f64().unwrap()
 }
 
+/// Checks that the last lines of two commands have the same values, but for a share; `of`: what is compared.
+#[track_caller]
+fn near(one: &str, other: &str, keys: &[&str], share: f64, of: &str) {
+    for key in keys {
+        let [one, other] = [one, other].map(|lines| ppl(lines, key));
+        assert!((one / other - 1.0).abs() < share, "{of}, {key}: {one} {other}");
+    }
+}
+
+/// The perplexities of a training.
+const PPLS: [&str; 3] = ["valid_ppl", "test_ppl", "train_ppl"];
+
 #[test]
 fn every_head_trains_to_the_bits_of_as_many_slices_in_one_process() {
     let folder = folder();
@@ -142,21 +150,13 @@ fn every_head_trains_to_the_bits_of_as_many_slices_in_one_process() {
             let ranks = good(ranks(path, count, &(of_ranks + meanwhile)));
             let slices = good(alone(path, &format!("{of_slices} --small-batch {}", 6 / count)));
             let run = |name: &str| path.join(format!("{head}-{name}"));
-            assert_eq!(
-                weights(&run(&format!("r{count}"))),
-                weights(&run(&format!("s{count}"))),
-                "{head}, {count} ranks"
-            );
+            let [of_ranks, of_slices] = ["r", "s"].map(|kind| run(&format!("{kind}{count}")));
+            let of = format!("{head}, {count} ranks");
+            assert_eq!(weights(&of_ranks), weights(&of_slices), "{of}");
             // The same masks as the whole batch, so that even it differs by rounding only.
-            assert!(distance(&run(&format!("r{count}")), &run("whole")) < 1e-4, "{head}, {count} ranks");
-            for key in ["valid_ppl", "test_ppl", "train_ppl"] {
-                let [ranks, slices, whole] = [&ranks, &slices, &whole].map(|lines| ppl(lines, key));
-                assert!(
-                    (ranks / slices - 1.0).abs() < 1e-6,
-                    "{head}, {count} ranks, {key}: {ranks} {slices}"
-                );
-                assert!((ranks / whole - 1.0).abs() < 1e-3, "{head}, {count} ranks, {key}: {ranks} {whole}");
-            }
+            assert!(distance(&of_ranks, &run("whole")) < 1e-4, "{of}");
+            near(&ranks, &slices, &PPLS, 1e-6, &of);
+            near(&ranks, &whole, &PPLS, 1e-3, &of);
         }
     }
 }
@@ -236,10 +236,7 @@ fn finetuning_and_evaluation_share_the_work() {
     // More ranks than columns of the test text.
     let three = good(ranks(path, 3, "eval --run run --device flex --json"));
     assert_eq!(three.lines().count(), 1, "{three}");
-    for key in ["valid_ppl", "test_ppl"] {
-        let [one, three] = [&one, &three].map(|lines| ppl(lines, key));
-        assert!((one / three - 1.0).abs() < 1e-6, "{key}: {one} {three}");
-    }
+    near(&one, &three, &PPLS[..2], 1e-6, "eval");
 }
 
 #[test]
@@ -268,26 +265,24 @@ fn ranks_that_differ_are_refused() {
     let folder = folder();
     let path = folder.path();
     let train = format!("train {SMALL} --out run");
-    let other = |more: &str| format!("{train} {more}");
-    let differ = |more: &str| ranks_of(path, &[(2, &train), (1, &other(more))]);
-    let rate = train.replace("--lr 2", "--lr 3");
-    bad(
-        ranks_of(path, &[(2, &train), (1, &rate)]),
-        &["rank 2 differs from rank 0: run.train.lr is 3.0 there, but 2.0 at rank 0"],
-    );
-    bad(differ("--head softmax"), &["rank 2 differs from rank 0: run.model."]);
-    bad(differ("--reduce-precision bf16"), &["rank 2 differs from rank 0: reduce_precision"]);
-    bad(differ("--reduce-meanwhile"), &["rank 2 differs from rank 0: reduce_meanwhile"]);
     let data = |name: &str| train.replace("--data data", &format!("--data {name}"));
+    for (own, expected) in [
+        (
+            train.replace("--lr 2", "--lr 3"),
+            " differs from rank 0: run.train.lr is 3.0 there, but 2.0 at rank 0",
+        ),
+        (format!("{train} --head softmax"), " differs from rank 0: run.model."),
+        (format!("{train} --reduce-precision bf16"), " differs from rank 0: reduce_precision"),
+        (format!("{train} --reduce-meanwhile"), " differs from rank 0: reduce_meanwhile"),
+        (data("nowhere"), ": data folder `nowhere` does not exist"),
+        (format!("{train} --colour blue"), ": unexpected argument '--colour'"),
+    ] {
+        bad(ranks_of(path, &[(2, &train), (1, &own)]), &[&format!("rank 2{expected}")]);
+    }
     bad(
         ranks_of(path, &[(1, &train), (1, &data("other"))]),
         &["rank 1 differs from rank 0: run.corpus.train.sha256"],
     );
-    bad(
-        ranks_of(path, &[(2, &train), (1, &data("nowhere"))]),
-        &["rank 2: data folder `nowhere` does not exist"],
-    );
-    bad(differ("--colour blue"), &["rank 2: ", "--colour"]);
     // What all have in common is no rank's.
     bad(ranks(path, 2, &data("nowhere")), &["error: data folder `nowhere` does not exist"]);
     bad(ranks(path, 2, &format!("{train} --colour blue")), &["error: unexpected argument '--colour'"]);

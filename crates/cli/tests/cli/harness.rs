@@ -55,8 +55,21 @@ impl Program {
     /// The objects, one a line, that the program prints, which must succeed.
     #[track_caller]
     pub fn objects(self, folder: &Path, line: &str) -> Vec<Value> {
-        self.text(folder, line).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        parsed(&self.text(folder, line))
     }
+}
+
+/// What a program says on standard error, which must have ended with this status.
+#[track_caller]
+pub fn stderr(output: &Output, status: i32) -> String {
+    let errors = String::from_utf8(output.stderr.clone()).unwrap();
+    assert_eq!(output.status.code(), Some(status), "{errors}");
+    errors
+}
+
+/// The objects of a text, one a line.
+pub fn parsed(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 /// A number of an object.
