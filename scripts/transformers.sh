@@ -9,6 +9,7 @@
 #   heads     every head with the rate that did best for it there, 3,000 steps, three other seeds
 #   causes    mixtures that differ in one thing, with the rate of mos, 3,000 steps, one seed
 #   continue  the softmax of `heads` for as many steps again, as itself and as other heads, half of the rate
+#   time      the softmax of `heads` and of `continue` for as many steps as take the other heads' time, and two others as long
 # All models of a width have as many parameters as the largest, by the width of their feed-forward parts.
 #
 # HIGHRANK=target/release/highrank is the program, JOBS=2 how many runs go on side by side, each with THREADS=1, STEPS=3000, and
@@ -49,6 +50,7 @@ head_of() {
 cell() {
     local name=$1 lr=$2 seed=$3 steps=$4 from=${5:-}
     local key="$stage-$width-$name-$lr-$seed"
+    [ "$stage" != time ] || key+="-$steps"
     local run="$out/runs/$key" line="$out/runs/$key.json" options of=$parameters
     # A matrix of its own.
     [ "${name%-untied}" = "$name" ] || of=$((parameters + words * width))
@@ -98,7 +100,14 @@ esac
 words=$(tr -s ' \n' '\n\n' <"$text/train.txt" | sort -u | wc -l)
 case $(basename "$text") in ptb) ;; *) parameters=$((parameters + (words - 10000) * (width + 1))) ;; esac
 
-heads=${HEADS:-softmax plif moc mos multi-facet}
+# Its rate, half of it, and the run of `heads` with seed 28.
+softmax() {
+    lr=$(best_rate softmax)
+    half=$(awk "BEGIN { print $lr / 2 }")
+    trained=$out/runs/heads-$width-softmax-$lr-28
+}
+
+heads=${HEADS:-softmax plif moc facets-1 facets-2 mos multi-facet}
 case $stage in
     search)
         for name in $heads; do for lr in $rates; do echo "$name $lr 1 1000"; done; done | cells
@@ -108,18 +117,27 @@ case $stage in
         ;;
     causes)
         lr=$(best_rate mos)
-        for name in mos-tanh facets-1 multi-facet-1x3 multi-facet-3x1 mos-random mos-residual mos-spread-0 mos-spread-0.1 mos-2 mos-8 \
+        for name in mos-tanh multi-facet-1x3 multi-facet-3x1 mos-random mos-residual mos-spread-0 mos-spread-0.1 mos-2 mos-8 \
             mos-plif softmax-untied mos-untied mos-decay-0 mos-decay-0.1; do
             echo "$name $lr 28 $steps"
         done | cells
         ;;
     continue)
-        lr=$(best_rate softmax)
-        half=$(awk "BEGIN { print $lr / 2 }")
-        for name in softmax plif moc mos multi-facet; do
-            echo "$name $half 28 $steps $out/runs/heads-$width-softmax-$lr-28"
+        softmax
+        for name in $heads; do
+            echo "$name $half 28 $steps $trained"
         done | cells
         ;;
-    *) fail "unknown stage \`$stage\`: search, heads, causes or continue" ;;
+    time)
+        softmax
+        # A step of the multi-facet mixture takes 1.25 times the softmax's, one of MoS 1.47 times.
+        {
+            for longer in $((steps * 5 / 4)) $((steps * 3 / 2)); do
+                printf 'softmax %s\n' "$lr "{28,29,30}" $longer" "$half 28 $longer $trained"
+            done
+            for name in facets-1 multi-facet; do echo "$name $(best_rate "$name") 28 $((steps * 3 / 2))"; done
+        } | cells
+        ;;
+    *) fail "unknown stage \`$stage\`: search, heads, causes, continue or time" ;;
 esac
 echo "$out/$stage.jsonl"

@@ -2,30 +2,44 @@
 
 use crate::tables::{Runs, Table, analysis_line, grouped, row};
 
-pub const TABLES: [Table; 6] = [
+pub const TABLES: [Table; 7] = [
     ("transformers-search", search),
     ("transformers", heads),
     ("transformers-curves", curves),
     ("transformers-causes", causes),
+    ("transformers-time", time),
     ("transformers-defaults", defaults),
     ("transformers-analysis", analysis),
 ];
 
 /// The heads in the order of the tables, by their name in the file.
-const HEADS: [(&str, &str); 5] = [
+const HEADS: [(&str, &str); 7] = [
     ("softmax", "softmax"),
     ("plif", "PLIF, 1,000 knots"),
     ("moc", "MoC, K 4"),
     ("mos", "MoS, K 4"),
-    ("multi-facet", "multi-facet MoS, K 4"),
+    ("facets-1", "facets, K 1"),
+    ("facets-2", "facets, K 2"),
+    ("multi-facet", "facets, K 4"),
 ];
 
 /// What differs from one line of the table of causes to the next, by the name and the stage in the file.
-const CAUSES: [(&str, &str, &str); 4] = [
-    ("mos-tanh", "causes", "MoS, K 4, tanh contexts that start at random (the papers')"),
-    ("mos", "heads", "MoS, K 4, linear contexts that start at the softmax"),
-    ("facets-1", "causes", "one component that reads facets"),
-    ("multi-facet", "heads", "four components that read facets"),
+const CAUSES: [(&str, &str, &str); 15] = [
+    ("mos-tanh", "causes", "tanh contexts that start at random: the papers' MoS"),
+    ("mos-random", "causes", "linear contexts that start at random"),
+    ("mos-residual", "causes", "residual contexts, `h + tanh(W h + b)`"),
+    ("mos", "heads", "linear contexts that start at the softmax: MoS, K 4"),
+    ("mos-spread-0", "causes", "the same, no noise between the components"),
+    ("mos-spread-0.1", "causes", "the same, noise of 0.1 in place of 0.02"),
+    ("mos-2", "causes", "the same, K 2"),
+    ("mos-8", "causes", "the same, K 8"),
+    ("mos-plif", "causes", "the same, and a PLIF"),
+    ("facets-1", "heads", "facets: three layers at three positions, K 1"),
+    ("facets-2", "heads", "the same, K 2"),
+    ("multi-facet", "heads", "the same, K 4"),
+    ("multi-facet-1x3", "causes", "the same, one layer at three positions"),
+    ("multi-facet-3x1", "causes", "the same, three layers at one position"),
+    ("softmax", "heads", "softmax"),
 ];
 
 fn stage(name: &str) -> Runs {
@@ -105,6 +119,30 @@ fn causes() -> Vec<String> {
     CAUSES.map(line).to_vec()
 }
 
+/// From scratch and from a trained softmax at width 128, and a softmax that takes as long as others.
+fn time() -> Vec<String> {
+    let of = |name: &str| stage(name).number("d_model", 128.0);
+    let starts = [of("heads"), of("continue")];
+    let base = starts.each_ref().map(|runs| variant(runs, "softmax"));
+    let step = |name: &str| variant(&of("step"), name).same("seconds");
+    let line = |name: &str, shown: &str, runs: [Runs; 2]| {
+        let steps = runs[0].same("steps");
+        let time = step(name) * steps / (step("softmax") * base[0].same("steps"));
+        let mut cells = vec![shown.to_string(), grouped(steps), format!("{time:.2}")];
+        for (runs, base) in runs.iter().zip(&base) {
+            cells.extend([runs.spread("test_ppl"), percent(runs.mean("test_ppl"), base.mean("test_ppl"))]);
+        }
+        row(&cells)
+    };
+    let heads =
+        HEADS.map(|(name, shown)| line(name, shown, starts.each_ref().map(|runs| variant(runs, name))));
+    let longer = [3_750.0, 4_500.0].map(|steps| {
+        let runs = variant(&of("time"), "softmax").number("steps", steps);
+        line("softmax", "softmax", base.each_ref().map(|base| runs.number("lr", base.same("lr"))))
+    });
+    [heads.to_vec(), longer.to_vec()].concat()
+}
+
 /// The program's own settings, on another text.
 fn defaults() -> Vec<String> {
     let all = stage("defaults");
@@ -126,5 +164,6 @@ fn defaults() -> Vec<String> {
 
 /// Rank, divergence and lost gradient of the models of width 128 and seed 28.
 fn analysis() -> Vec<String> {
-    HEADS.map(|(run, shown)| analysis_line("transformers", run, shown)).to_vec()
+    let heads = HEADS.into_iter().filter(|(name, _)| !name.starts_with("facets"));
+    heads.map(|(run, shown)| analysis_line("transformers", run, shown)).collect()
 }
