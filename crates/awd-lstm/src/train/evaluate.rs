@@ -1,5 +1,7 @@
 //! Mean negative log-likelihood of held-out text.
 
+use std::ops::Range;
+
 use crate::data::Batches;
 use crate::model::LanguageModel;
 use runs::error::Result;
@@ -48,25 +50,29 @@ pub(super) fn score_unless(
 ) -> Result<Option<Score>> {
     assert!(batches.predictions() > 0, "{} rows have nothing to predict", batches.rows());
     let own = ranks.part(batches.batch());
-    let mut sum = || -> Option<f64> {
-        if own.is_empty() {
-            return Some(0.0);
-        }
-        let mut state = model.zero_state(own.len());
-        let mut sum = 0.0;
-        let length = (EVALUATION_TOKENS / batches.batch()).max(1);
-        for window in batches.windows(length, &model.device()) {
-            if stop() {
-                return None;
-            }
-            let is_all = own.len() == batches.batch();
-            let window = if is_all { window } else { window.columns(own.start, own.len()) };
-            let (nll, next) = model.nll(window.tokens, window.targets, state);
-            state = next;
-            sum += nll.into_data().iter::<f64>().sum::<f64>();
-        }
-        Some(sum)
-    };
     let tokens = batches.predictions() / batches.batch() * own.len();
-    sum_scores(ranks, sum().map(|nll| Score { nll, tokens, correct: None }))
+    let sum = if own.is_empty() { Some(0.0) } else { sum_unless(model, batches, &own, stop) };
+    sum_scores(ranks, sum.map(|nll| Score { nll, tokens, correct: None }))
+}
+
+/// Summed nll of some columns.
+fn sum_unless(
+    model: &LanguageModel,
+    batches: &Batches,
+    own: &Range<usize>,
+    stop: &mut dyn FnMut() -> bool,
+) -> Option<f64> {
+    let length = (EVALUATION_TOKENS / batches.batch()).max(1);
+    let mut state = model.zero_state(own.len());
+    let mut sum = 0.0;
+    for window in batches.windows(length, &model.device()) {
+        if stop() {
+            return None;
+        }
+        let window = if own.len() < batches.batch() { window.columns(own.start, own.len()) } else { window };
+        let (nll, next) = model.nll(window.tokens, window.targets, state);
+        state = next;
+        sum += nll.into_data().iter::<f64>().sum::<f64>();
+    }
+    Some(sum)
 }
