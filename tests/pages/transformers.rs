@@ -119,28 +119,30 @@ fn causes() -> Vec<String> {
     CAUSES.map(line).to_vec()
 }
 
-/// From scratch and from a trained softmax at width 128, and a softmax that takes as long as others.
+/// From scratch and from a trained softmax at width 128, and longer trainings of which some take as long as other heads.
 fn time() -> Vec<String> {
     let of = |name: &str| stage(name).number("d_model", 128.0);
     let starts = [of("heads"), of("continue")];
     let base = starts.each_ref().map(|runs| variant(runs, "softmax"));
     let step = |name: &str| variant(&of("step"), name).same("seconds");
-    let line = |name: &str, shown: &str, runs: [Runs; 2]| {
+    let line = |name: &str, runs: &[Runs]| {
         let steps = runs[0].same("steps");
         let time = step(name) * steps / (step("softmax") * base[0].same("steps"));
+        let (_, shown) = HEADS.into_iter().find(|(of, _)| *of == name).expect("a head of the tables");
         let mut cells = vec![shown.to_string(), grouped(steps), format!("{time:.2}")];
         for (runs, base) in runs.iter().zip(&base) {
             cells.extend([runs.spread("test_ppl"), percent(runs.mean("test_ppl"), base.mean("test_ppl"))]);
         }
+        cells.resize(7, "–".into());
         row(&cells)
     };
-    let heads =
-        HEADS.map(|(name, shown)| line(name, shown, starts.each_ref().map(|runs| variant(runs, name))));
+    let heads = HEADS.map(|(name, _)| line(name, &starts.each_ref().map(|runs| variant(runs, name))));
     let longer = [3_750.0, 4_500.0].map(|steps| {
         let runs = variant(&of("time"), "softmax").number("steps", steps);
-        line("softmax", "softmax", base.each_ref().map(|base| runs.number("lr", base.same("lr"))))
+        line("softmax", &base.each_ref().map(|base| runs.number("lr", base.same("lr"))))
     });
-    [heads.to_vec(), longer.to_vec()].concat()
+    let facets = ["facets-1", "multi-facet"].map(|name| line(name, &[variant(&of("time"), name)]));
+    [heads.to_vec(), longer.to_vec(), facets.to_vec()].concat()
 }
 
 /// The program's own settings, on another text.
