@@ -36,9 +36,8 @@ pub fn drop_connect_mask(shape: [usize; 2], p: f64, device: &Device, dtype: DTyp
 mod flex {
     use burn::backend::Flex;
     use burn::tensor::{Device, Distribution, Int, Tensor};
-    use highrank_kernels::cpu::{Buffer, Real};
+    use highrank_kernels::cpu::{Buffer, Real, share};
     use pulp::Arch;
-    use rayon::prelude::*;
 
     /// Weights of a block. The mask depends on it, so it is fixed.
     pub(super) const BLOCK: usize = 1 << 16;
@@ -53,7 +52,7 @@ mod flex {
         let kept = T::of(1.0 / (1.0 - p));
         let mut values = Buffer::<T>::new(shape[0] * shape[1]);
         let arch = Arch::new();
-        values.par_chunks_mut(BLOCK).enumerate().for_each(|(block, values)| {
+        share(values.chunks_mut(BLOCK).enumerate(), |(block, values)| {
             // Blocks are far apart in the stream that seeds the generators.
             let mut rng = Generators::new(seed ^ (block as u64).wrapping_mul(0xd134_2543_de82_ef95));
             arch.dispatch(

@@ -178,9 +178,8 @@ mod cpu {
     use std::mem;
     use std::sync::Arc;
 
-    use highrank_kernels::cpu::{Buffer, Real, in_pool, sigmoid, softplus};
+    use highrank_kernels::cpu::{Buffer, Real, in_pool, share, sigmoid, softplus};
     use pulp::{Arch, Simd, WithSimd};
-    use rayon::prelude::*;
 
     use super::super::cpu::{CpuBody, OnCpu};
     use super::{Function, tables};
@@ -260,19 +259,17 @@ mod cpu {
         let (mut slopes, mut table) = (Buffer::of(raw_slopes), Buffer::new(2 * raw_slopes.len()));
         let mut make = || {
             let arch = Arch::new();
-            let mut starts: Vec<f64> = slopes
-                .par_chunks_mut(RUN)
-                .map(|slopes| {
-                    arch.dispatch(Softplus(slopes));
-                    slopes.iter().map(|slope| delta * slope.wide()).sum()
-                })
-                .collect();
+            let mut starts = vec![0.0; slopes.len().div_ceil(RUN)];
+            share(slopes.chunks_mut(RUN).zip(&mut starts), |(slopes, start)| {
+                arch.dispatch(Softplus(slopes));
+                *start = slopes.iter().map(|slope| delta * slope.wide()).sum();
+            });
             let mut value = offset[0].wide() - slopes[0].wide() * bound;
             for start in &mut starts {
                 value += mem::replace(start, value);
             }
-            let runs = table.par_chunks_mut(2 * RUN).zip(slopes.par_chunks(RUN)).zip(starts);
-            runs.for_each(|((table, slopes), mut value)| {
+            let runs = table.chunks_mut(2 * RUN).zip(slopes.chunks(RUN)).zip(starts);
+            share(runs, |((table, slopes), mut value)| {
                 for (entry, slope) in table.as_chunks_mut::<2>().0.iter_mut().zip(slopes) {
                     *entry = [*slope, T::of(value)];
                     value += delta * slope.wide();
@@ -364,16 +361,18 @@ mod cpu {
             let (d_raw, d_offset) = d_params.split_at_mut(raw_slopes.len());
             let (delta, arch) = (self.delta.wide(), Arch::new());
             let sums = sums.as_chunks::<2>().0;
-            let of_run = |sums: &[[T; 2]]| sums.iter().map(|[_, g]| g.wide()).sum();
             // Of each run the sum over those behind it.
-            let mut above: Vec<f64> = sums.par_chunks(RUN).map(of_run).collect();
+            let mut above = vec![0.0; sums.len().div_ceil(RUN)];
+            share(sums.chunks(RUN).zip(&mut above), |(sums, above)| {
+                *above = sums.iter().map(|[_, g]| g.wide()).sum();
+            });
             let mut total = 0.0;
             for run in above.iter_mut().rev() {
                 total += mem::replace(run, total);
             }
             d_offset[0] = T::of(total);
-            let runs = d_raw.par_chunks_mut(RUN).zip(sums.par_chunks(RUN)).zip(raw_slopes.par_chunks(RUN));
-            runs.zip(above).enumerate().for_each(|(run, (((d_raw, sums), raw_slopes), mut above))| {
+            let runs = d_raw.chunks_mut(RUN).zip(sums.chunks(RUN)).zip(raw_slopes.chunks(RUN));
+            share(runs.zip(above).enumerate(), |(run, (((d_raw, sums), raw_slopes), mut above))| {
                 for (d_slope, [moment, g]) in d_raw.iter_mut().zip(sums).rev() {
                     *d_slope = T::of(moment.wide() + delta * above);
                     above += g.wide();

@@ -10,10 +10,9 @@
 use core::ops::Range;
 
 use pulp::{Arch, Simd, WithSimd};
-use rayon::prelude::*;
 
 use super::vectors::of_height;
-use super::{Buffer, Factor, Matrix, Real};
+use super::{Buffer, Factor, Matrix, Real, share};
 
 /// Bytes of a tile: it stays in the first-level cache, with a run of the rows that meet it.
 const TILE: usize = 32 << 10;
@@ -52,8 +51,8 @@ impl<T: Real> FewColumns<T> {
         let matrix = matrix.into();
         let mut made = Self::zeros(matrix.rows(), matrix.columns());
         let (all, tile) = (made.rows, made.tile);
-        let tiles = made.values.par_chunks_mut(made.columns.max(1) * tile);
-        tiles.enumerate().for_each(|(number, values)| {
+        let tiles = made.values.chunks_mut(made.columns.max(1) * tile);
+        share(tiles.enumerate(), |(number, values)| {
             let rows = number * tile..all.min((number + 1) * tile);
             for (j, column) in values.chunks_exact_mut(tile).enumerate() {
                 match matrix {
@@ -117,7 +116,7 @@ impl<T: Real> FewColumns<T> {
         let (rows, columns, tile) = (*rows, *columns, *tile);
         let fit = parts.iter().all(|part| (part.rows, part.columns) == (rows, columns));
         assert!(fit && out.len() == rows * columns, "few columns: numbers of the sum");
-        out.par_chunks_mut((columns * tile).max(1)).enumerate().for_each(|(number, out)| {
+        share(out.chunks_mut((columns * tile).max(1)).enumerate(), |(number, out)| {
             for column in 0..columns {
                 let first = (number * columns + column) * tile;
                 for (v, out) in out.iter_mut().skip(column).step_by(columns).enumerate() {

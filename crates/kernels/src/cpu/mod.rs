@@ -14,6 +14,7 @@
 //! | `lanes.rs` | the width of reductions |
 //! | `rounding.rs` | rounding tensors, and rows to bfloat16 in place |
 //! | `buffer.rs` | buffers whose memory is kept |
+//! | `threads.rs` | jobs that threads share |
 //!
 //! Public for crates that bring their own kernels; an application has no use for it.
 
@@ -31,6 +32,7 @@ mod panels;
 mod product;
 mod real;
 mod rounding;
+mod threads;
 mod vectors;
 
 pub use buffer::{Buffer, clear};
@@ -41,6 +43,7 @@ pub use panels::Panels;
 pub use product::{multiply, multiply_rounded};
 pub use real::{Real, sigmoid, softplus, softplus_and_sigmoid, tanh};
 pub use rounding::{as_short, shorten};
+pub use threads::{share, share_with};
 
 use burn::backend::Flex;
 use burn::tensor::TensorData;

@@ -10,14 +10,13 @@ use burn::tensor::DType;
 use faer::MatMut;
 use faer::prelude::ReborrowMut;
 use pulp::{Arch, Simd, WithSimd};
-use rayon::prelude::*;
 
 #[cfg(target_arch = "x86_64")]
 use super::bf16::{Amx, Avx512, product::Packed, product::Unit};
 use super::blocked::Room;
 use super::matrix::{Factor, by_columns, fetch_ahead};
 use super::vectors::of_height;
-use super::{Buffer, Matrix, Real};
+use super::{Buffer, Matrix, Real, share};
 use crate::Precision;
 
 /// Vectors of a panel's row.
@@ -134,8 +133,7 @@ fn numbers<T: Real>(matrix: Factor<'_, T>, precision: Precision, width: usize) -
         let panels = values.chunks_mut(rows.len() * width).enumerate();
         panels.map(move |(panel, values)| (rows.clone(), panel * width, values))
     });
-    let panels: Vec<_> = panels.collect();
-    panels.into_par_iter().for_each(|(rows, first, values)| {
+    share(panels, |(rows, first, values)| {
         let here = width.min(columns - first);
         if here < width {
             values.fill(T::ZERO);

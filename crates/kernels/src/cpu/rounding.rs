@@ -4,9 +4,8 @@ use burn::backend::Flex;
 use burn::tensor::{DType, bf16};
 use burn_flex::FlexTensor;
 use pulp::{Arch, Simd, WithSimd};
-use rayon::prelude::*;
 
-use super::{Buffer, Real};
+use super::{Buffer, Real, share};
 use crate::rounding::{Number, Rounding};
 use crate::tensor::Floats;
 
@@ -39,7 +38,7 @@ fn nearest<T: Real + Number>(mut tensor: FlexTensor, digits: u32) -> FlexTensor 
     if let Some(values) = tensor.try_storage_mut::<T>() {
         let work = |block: &mut [T]| block.iter_mut().for_each(|x| *x = x.nearest(digits));
         match values.len() > BLOCK {
-            true => values.par_chunks_mut(BLOCK).for_each(work),
+            true => share(values.chunks_mut(BLOCK), work),
             false => work(values),
         }
         return tensor;
@@ -55,7 +54,7 @@ fn copied<T: Real + Number>(values: &[T], digits: u32) -> Buffer<T> {
         out.iter_mut().zip(values).for_each(|(out, x)| *out = x.nearest(digits));
     };
     match values.len() > BLOCK {
-        true => out.par_chunks_mut(BLOCK).zip(values.par_chunks(BLOCK)).for_each(work),
+        true => share(out.chunks_mut(BLOCK).zip(values.chunks(BLOCK)), work),
         false => work((&mut out, values)),
     }
     out

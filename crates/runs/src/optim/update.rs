@@ -80,7 +80,6 @@ mod flex {
     use burn::tensor::{DType, Tensor};
     use burn_flex::FlexTensor;
     use highrank_kernels::cpu::{self, Real, slice};
-    use rayon::prelude::*;
 
     /// Values of a block. Sums are made block by block, so it is fixed.
     const BLOCK: usize = 1 << 14;
@@ -102,8 +101,11 @@ mod flex {
             }
             lanes.iter().map(|x| x.wide()).sum::<f64>() + rest.iter().map(|x| (*x * *x).wide()).sum::<f64>()
         }
-        let blocks: Vec<f64> = slice::<T>(&contiguous(x)).par_chunks(BLOCK).map(block).collect();
-        wrap(cpu::tensor(vec![T::of(blocks.iter().sum())], [1]))
+        let x = contiguous(x);
+        let values = slice::<T>(&x);
+        let mut sums = vec![0.0; values.len().div_ceil(BLOCK)];
+        cpu::share(values.chunks(BLOCK).zip(&mut sums), |(values, sum)| *sum = block(values));
+        wrap(cpu::tensor(vec![T::of(sums.iter().sum())], [1]))
     }
 
     pub(super) fn scale<T: Real, const D: usize>(x: Tensor<D>, factor: Tensor<1>) -> Tensor<D> {
@@ -146,7 +148,7 @@ mod flex {
             [gradient, rate, decay, origin].iter().all(|other| other.len() == len),
             "adapt: shapes differ"
         );
-        values.par_chunks_mut(BLOCK).enumerate().for_each(|(block, values)| {
+        cpu::share(values.chunks_mut(BLOCK).enumerate(), |(block, values)| {
             let start = block * BLOCK;
             let end = start + values.len();
             let (g, r) = (&gradient[start..end], &rate[start..end]);
@@ -161,15 +163,15 @@ mod flex {
     fn in_place<T: Real, const D: usize>(x: Tensor<D>, f: impl Fn(T) -> T + Sync) -> Tensor<D> {
         let mut x = contiguous(x);
         let values: &mut [T] = x.storage_mut();
-        values.par_chunks_mut(BLOCK).for_each(|block| block.iter_mut().for_each(|x| *x = f(*x)));
+        cpu::share(values.chunks_mut(BLOCK), |block| block.iter_mut().for_each(|x| *x = f(*x)));
         wrap(x)
     }
 
     fn with<T: Real, const D: usize>(x: Tensor<D>, y: Tensor<D>, f: impl Fn(T, T) -> T + Sync) -> Tensor<D> {
         let (mut x, y) = (contiguous(x), contiguous(y));
         let values: &mut [T] = x.storage_mut();
-        let blocks = values.par_chunks_mut(BLOCK).zip(slice::<T>(&y).par_chunks(BLOCK));
-        blocks.for_each(|(xs, ys)| xs.iter_mut().zip(ys).for_each(|(x, y)| *x = f(*x, *y)));
+        let blocks = values.chunks_mut(BLOCK).zip(slice::<T>(&y).chunks(BLOCK));
+        cpu::share(blocks, |(xs, ys)| xs.iter_mut().zip(ys).for_each(|(x, y)| *x = f(*x, *y)));
         wrap(x)
     }
 

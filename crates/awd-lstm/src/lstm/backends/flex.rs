@@ -13,11 +13,11 @@ use burn::backend::{Flex, TensorMetadata};
 use burn::tensor::{DType, bf16};
 use burn_flex::FlexTensor;
 use highrank_kernels::cpu::{
-    Buffer, Factor, Matrix, Panels, Real, in_pool, into_contiguous, multiply_rounded, sigmoid, slice, tanh,
+    Buffer, Factor, Matrix, Panels, Real, in_pool, into_contiguous, multiply_rounded, share, sigmoid, slice,
+    tanh,
 };
 use highrank_kernels::{Floats, Precision};
 use pulp::{Arch, Simd, WithSimd};
-use rayon::prelude::*;
 
 use crate::lstm::kernels::LstmKernels;
 use crate::lstm::ops::{LstmArgs, LstmCall, LstmGrads, LstmOps, LstmSaved, LstmWanted};
@@ -224,8 +224,7 @@ fn run_rows<J: Row>(jobs: impl Iterator<Item = J>, sizes: &Sizes) {
     }
     let pieces = (2 * rayon::current_num_threads()).div_ceil(sizes.batch);
     let width = sizes.units.div_ceil(pieces).max(PIECE.min(sizes.units));
-    let jobs: Vec<_> = jobs.flat_map(|job| pieces_of(job, width)).collect();
-    jobs.into_par_iter().for_each(|job| arch.dispatch(job));
+    share(jobs.flat_map(|job| pieces_of(job, width)), |job| arch.dispatch(job));
 }
 
 /// What is done to one row of a step, unit by unit.
@@ -263,7 +262,7 @@ fn off_mut<'a, T>(row: &mut &'a mut [T], units: usize) -> &'a mut [T] {
 /// Adds all rows of `matrix` to `out`: each sum is made by one thread, from the first row to the last.
 fn add_rows<T: Real>(out: &mut [T], matrix: &[T]) {
     let columns = out.len();
-    out.par_chunks_mut(COLUMNS).enumerate().for_each(|(block, out)| {
+    share(out.chunks_mut(COLUMNS).enumerate(), |(block, out)| {
         for row in matrix.chunks_exact(columns) {
             let row = &row[block * COLUMNS..][..out.len()];
             out.iter_mut().zip(row).for_each(|(sum, x)| *sum += *x);
@@ -300,16 +299,16 @@ fn hidden_before<T: Real>(h0: &[T], packed: &[T]) -> Buffer<T> {
     let mut out = Buffer::<T>::new(packed.len() - h0.len());
     let (first, rest) = out.split_at_mut(h0.len());
     first.copy_from_slice(h0);
-    let after = packed[..rest.len()].par_chunks(PARALLEL);
-    rest.par_chunks_mut(PARALLEL).zip(after).for_each(|(out, hidden)| out.copy_from_slice(hidden));
+    let after = packed[..rest.len()].chunks(PARALLEL);
+    share(rest.chunks_mut(PARALLEL).zip(after), |(out, hidden)| out.copy_from_slice(hidden));
     out
 }
 
 /// `out ← number(a ∘ b)`.
 fn product<T: Real, U: Send>(out: &mut [U], a: &[T], b: &[T], number: impl Fn(T) -> U + Sync) {
     let arch = Arch::new();
-    let factors = a.par_chunks(PARALLEL).zip(b.par_chunks(PARALLEL));
-    out.par_chunks_mut(PARALLEL).zip(factors).for_each(|(out, (a, b))| {
+    let factors = a.chunks(PARALLEL).zip(b.chunks(PARALLEL));
+    share(out.chunks_mut(PARALLEL).zip(factors), |(out, (a, b))| {
         arch.dispatch(
             #[inline(always)]
             || out.iter_mut().zip(a.iter().zip(b)).for_each(|(out, (a, b))| *out = number(*a * *b)),
@@ -319,8 +318,8 @@ fn product<T: Real, U: Send>(out: &mut [U], a: &[T], b: &[T], number: impl Fn(T)
 
 /// `a ← a ∘ b`.
 fn multiply_by<T: Real>(a: &mut [T], b: &[T]) {
-    let pairs = a.par_chunks_mut(PARALLEL).zip(b.par_chunks(PARALLEL));
-    pairs.for_each(|(a, b)| a.iter_mut().zip(b).for_each(|(a, b)| *a *= *b));
+    let pairs = a.chunks_mut(PARALLEL).zip(b.chunks(PARALLEL));
+    share(pairs, |(a, b)| a.iter_mut().zip(b).for_each(|(a, b)| *a *= *b));
 }
 
 /// A row of one step, or a piece of it: gates in place of their pre-activations, the new cell and hidden state.

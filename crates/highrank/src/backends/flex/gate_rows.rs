@@ -6,9 +6,8 @@ use core::ops::Range;
 
 use burn::backend::Flex;
 use highrank_kernels::Floats;
-use highrank_kernels::cpu::{LANES, Real, sigmoid};
+use highrank_kernels::cpu::{LANES, Real, share, sigmoid};
 use pulp::{Arch, Simd, WithSimd};
-use rayon::prelude::*;
 
 use super::row::{Lanes, total};
 use super::tensors::{take, values};
@@ -81,8 +80,7 @@ impl<'a, T: Real> GateRows<'a, T> {
     pub(super) fn add_to_each(mut self, logits: &mut [T]) {
         let tokens = self.base.len() / GATES;
         let rows = logits.chunks_exact_mut(logits.len() / tokens);
-        let jobs: Vec<_> = rows.map(|row| (self.take(1), row)).collect();
-        jobs.into_par_iter().for_each(|(mut of_token, row)| of_token.add_to(row));
+        share(rows.map(|row| (self.take(1), row)), |(mut of_token, row)| of_token.add_to(row));
     }
 
     /// `π̄` of the first token.

@@ -9,8 +9,7 @@ use core::ops::Range;
 use burn::backend::Flex;
 use burn::tensor::DType;
 use highrank_kernels::Floats;
-use highrank_kernels::cpu::{Buffer, Factor, Matrix, Real, multiply_rounded};
-use rayon::prelude::*;
+use highrank_kernels::cpu::{Buffer, Factor, Matrix, Real, multiply_rounded, share};
 
 use super::gate_rows::{COMPONENTS, GATES, GateRows, TokenSums};
 use super::latent::add_columns;
@@ -108,8 +107,8 @@ impl<'a, T: Real> Gated<'a, T> {
         let (features, vectors, (_, _, latent)) =
             (self.features(&tokens), self.vectors(), self.mixture(&tokens));
         let differences = &mut self.differences[..rows * d];
-        let each = differences.par_chunks_exact_mut(GATES * d).zip(latent.par_chunks_exact(COMPONENTS * d));
-        each.for_each(|(differences, latent)| {
+        let each = differences.chunks_exact_mut(GATES * d).zip(latent.chunks_exact(COMPONENTS * d));
+        share(each, |(differences, latent)| {
             let (contexts, last) = latent.split_at(GATES * d);
             for (out, context) in differences.chunks_exact_mut(d).zip(contexts.chunks_exact(d)) {
                 out.iter_mut().zip(context.iter().zip(last)).for_each(|(out, (h, last))| *out = *h - *last);
@@ -172,8 +171,8 @@ impl<'a, T: Real> Gated<'a, T> {
         }
         if let Some(out) = d_latent {
             multiply_rounded(differences, products, self.decoder, false, precision);
-            let each = out.par_chunks_exact_mut(COMPONENTS * d).zip(differences.par_chunks_exact(GATES * d));
-            each.for_each(|(out, back)| {
+            let each = out.chunks_exact_mut(COMPONENTS * d).zip(differences.chunks_exact(GATES * d));
+            share(each, |(out, back)| {
                 let (contexts, last) = out.split_at_mut(GATES * d);
                 contexts.iter_mut().zip(back).for_each(|(out, g)| *out += *g);
                 for back in back.chunks_exact(d) {

@@ -5,9 +5,10 @@ use core::ops::Range;
 use burn::backend::Flex;
 use burn::tensor::DType;
 use highrank_kernels::Floats;
-use highrank_kernels::cpu::{Buffer, Factor, Matrix, Real, in_pool, into_contiguous, multiply_rounded, tanh};
+use highrank_kernels::cpu::{
+    Buffer, Factor, Matrix, Real, in_pool, into_contiguous, multiply_rounded, share, share_with, tanh,
+};
 use pulp::{Arch, Simd, WithSimd};
-use rayon::prelude::*;
 
 use super::tensors::{as_factor, factor, gradient_buffer, row_major, tensor_of, values};
 use crate::ops::{Activation, LatentArgs, LatentGradients, LatentInputs, LatentMask, LatentWanted, wide};
@@ -114,17 +115,18 @@ pub(super) fn write<T: Real>(layer: &Layer, tokens: Range<usize>, out: &mut [T])
         let mask = mask_row(tokens.start + i);
         arch.dispatch(Forward { row, bias, mask, activation: layer.activation, past });
     };
-    let rows = out.par_chunks_exact_mut(features).enumerate();
+    let rows = out.chunks_exact_mut(features).enumerate();
     match layer.activation {
         Activation::Linear if bias.is_none() && layer.mask.is_none() => {}
-        Activation::Residual => rows.for_each_init(
+        Activation::Residual => share_with(
+            rows,
             || vec![T::ZERO; d],
             |past, (i, row)| {
                 hidden.write_row(i, past, |x| x);
                 of_row(i, row, Some(past));
             },
         ),
-        _ => rows.for_each(|(i, row)| of_row(i, row, None)),
+        _ => share(rows, |(i, row)| of_row(i, row, None)),
     }
 }
 
@@ -145,8 +147,8 @@ pub(super) fn pull_back<T: Real>(
         activation => {
             let (arch, mask_row) = (Arch::new(), mask_row(layer));
             let keep = T::of(layer.mask.as_ref().map_or(1.0, |mask| mask.keep));
-            let rows = grad.par_chunks_exact_mut(features).zip(output.par_chunks_exact(features));
-            rows.enumerate().for_each(|(i, (grad, output))| {
+            let rows = grad.chunks_exact_mut(features).zip(output.chunks_exact(features));
+            share(rows.enumerate(), |(i, (grad, output))| {
                 let mask = mask_row(tokens.start + i);
                 arch.dispatch(Backward { grad, output, mask, keep, activation });
             });
@@ -180,8 +182,8 @@ fn pull_back_residual<T: Real>(layer: &Layer, tokens: Range<usize>, grad: &mut [
     multiply_rounded(&mut sums, hidden(layer, tokens.clone()), weight(layer), false, layer.precision);
     let mut past = Buffer::<T>::zeros(tokens.len() * d);
     let (arch, bias, mask_row) = (Arch::new(), layer.bias.as_ref().map(values), mask_row(layer));
-    let rows = grad.par_chunks_exact_mut(features).zip(sums.par_chunks_exact(features));
-    rows.zip(past.par_chunks_exact_mut(d)).enumerate().for_each(|(i, ((grad, sums), past))| {
+    let rows = grad.chunks_exact_mut(features).zip(sums.chunks_exact(features));
+    share(rows.zip(past.chunks_exact_mut(d)).enumerate(), |(i, ((grad, sums), past))| {
         arch.dispatch(ResidualBackward { grad, sums, bias, mask: mask_row(tokens.start + i), past });
     });
     past
@@ -190,7 +192,7 @@ fn pull_back_residual<T: Real>(layer: &Layer, tokens: Range<usize>, grad: &mut [
 /// Adds the sums over rows to as many numbers as a row has, each thread for a run of columns.
 pub(super) fn add_columns<T: Real>(sums: &mut [T], rows: &[T]) {
     let width = sums.len();
-    sums.par_chunks_mut(COLUMNS).enumerate().for_each(|(part, sums)| {
+    share(sums.chunks_mut(COLUMNS).enumerate(), |(part, sums)| {
         let columns = part * COLUMNS..part * COLUMNS + sums.len();
         for row in rows.chunks_exact(width) {
             sums.iter_mut().zip(&row[columns.clone()]).for_each(|(sum, x)| *sum += *x);

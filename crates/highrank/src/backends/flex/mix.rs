@@ -5,9 +5,8 @@ use burn::backend::Flex;
 use burn::tensor::DType;
 use burn_flex::FlexTensor;
 use highrank_kernels::Floats;
-use highrank_kernels::cpu::{Buffer, Real, contiguous, in_pool, slice};
+use highrank_kernels::cpu::{Buffer, Real, contiguous, in_pool, share, slice};
 use pulp::{Arch, Simd, WithSimd};
-use rayon::prelude::*;
 
 use super::tensors::take;
 use crate::ops::mix as portable;
@@ -78,8 +77,8 @@ fn forward<T: Real>(sizes: &Sizes, prior: &FlexTensor, latent: &FlexTensor) -> F
 pub(super) fn mixed<T: Real>(sizes: &Sizes, prior: &[T], latent: &[T], out: &mut [T]) {
     let Sizes { components, d, .. } = *sizes;
     let (arch, block) = (Arch::new(), sizes.block());
-    let blocks = out.par_chunks_mut((block * d).max(1)).enumerate();
-    blocks.for_each(|(index, out)| {
+    let blocks = out.chunks_mut((block * d).max(1)).enumerate();
+    share(blocks, |(index, out)| {
         for (n, out) in out.chunks_exact_mut(d).enumerate().map(|(n, out)| (index * block + n, out)) {
             let prior = &prior[n * components..(n + 1) * components];
             let latent = &latent[n * components * d..(n + 1) * components * d];
@@ -117,8 +116,7 @@ pub(super) fn pull_back<T: Real>(
         let d_prior = d_prior.as_mut().map(|all| take(all, block * components));
         (first, d_prior, d_latent.as_mut().map(|all| take(all, block * components * d)))
     });
-    let jobs: Vec<_> = jobs.collect();
-    jobs.into_par_iter().for_each(|(first, mut d_prior, mut d_latent)| {
+    share(jobs, |(first, mut d_prior, mut d_latent)| {
         for n in first..tokens.min(first + block) {
             let (grad, prior) = (&grad[n * d..(n + 1) * d], &prior[n * components..(n + 1) * components]);
             let latent = &latent[n * components * d..(n + 1) * components * d];

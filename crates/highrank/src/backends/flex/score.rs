@@ -8,9 +8,8 @@ use core::ops::Range;
 
 use burn::backend::Flex;
 use burn::tensor::DType;
-use highrank_kernels::cpu::{self, Buffer, Factor, Matrix, Real, in_pool, multiply_rounded};
+use highrank_kernels::cpu::{self, Buffer, Factor, Matrix, Real, in_pool, multiply_rounded, share};
 use highrank_kernels::{Floats, Ints};
-use rayon::prelude::*;
 
 use super::call::{Call, as_read, gradient_buffers, gradient_tensors};
 use super::contexts::TokenContexts;
@@ -263,8 +262,8 @@ fn part<'a, T>(all: &'a mut [T], tokens: &Range<usize>, width: usize) -> &'a mut
 /// Rows of `d` values times a number each.
 fn scale<T: Real>(rows: &mut [T], scales: &[T], d: usize) {
     let each = GRAIN.div_ceil(d.max(1));
-    let parts = rows.par_chunks_mut(each * d).zip(scales.par_chunks(each));
-    parts.for_each(|(rows, scales)| {
+    let parts = rows.chunks_mut(each * d).zip(scales.chunks(each));
+    share(parts, |(rows, scales)| {
         for (row, scale) in rows.chunks_exact_mut(d).zip(scales) {
             row.iter_mut().for_each(|x| *x *= *scale);
         }
@@ -275,8 +274,8 @@ fn scale<T: Real>(rows: &mut [T], scales: &[T], d: usize) {
 fn scale_to<T: Real>(out: &mut [T], rows: Factor<'_, T>, scales: &[T]) {
     let d = rows.columns();
     let each = GRAIN.div_ceil(d.max(1));
-    let parts = out.par_chunks_mut(each * d).zip(scales.par_chunks(each)).enumerate();
-    parts.for_each(|(part, (out, scales))| {
+    let parts = out.chunks_mut(each * d).zip(scales.chunks(each)).enumerate();
+    share(parts, |(part, (out, scales))| {
         for (row, (out, scale)) in out.chunks_exact_mut(d).zip(scales).enumerate() {
             rows.write_row(part * each + row, out, |x| x * *scale);
         }

@@ -2,9 +2,8 @@
 
 use burn::backend::Flex;
 use highrank_kernels::Floats;
-use highrank_kernels::cpu::{Buffer, LANES, Real};
+use highrank_kernels::cpu::{Buffer, LANES, Real, share};
 use pulp::{Arch, Simd, WithSimd};
-use rayon::prelude::*;
 
 use super::predict;
 use super::row::sums;
@@ -32,8 +31,8 @@ impl<T: Real> Teacher<T> {
         let Some(masked) = masked else { return Self::LogProbs(log_probs) };
         let log_probs = values::<T>(&log_probs);
         let (mut probs, mut constants) = (Buffer::new(log_probs.len()), vec![0.0; log_probs.len() / vocab]);
-        let rows = probs.par_chunks_exact_mut(vocab).zip(log_probs.par_chunks_exact(vocab));
-        rows.zip(&mut constants).for_each(|((row, logarithms), constant)| {
+        let rows = probs.chunks_exact_mut(vocab).zip(log_probs.chunks_exact(vocab));
+        share(rows.zip(&mut constants), |((row, logarithms), constant)| {
             row.copy_from_slice(logarithms);
             *constant = Arch::new().dispatch(Exponentials(row));
             if masked.iter().any(|word| row[*word] > T::ZERO) {

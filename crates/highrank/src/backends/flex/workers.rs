@@ -9,9 +9,8 @@
 
 use core::ops::Range;
 
-use highrank_kernels::cpu::{Buffer, Real};
+use highrank_kernels::cpu::{Buffer, Real, share};
 use pulp::Arch;
-use rayon::prelude::*;
 
 use super::all_words::{AllWords, Asked, WordSums};
 use super::call::Call;
@@ -133,7 +132,7 @@ impl<'c, T: Real> Workers<'c, T> {
             },
         };
         let mut all: Vec<_> = (0..rayon::current_num_threads()).map(|_| worker()).collect();
-        all.par_iter_mut().for_each(|Worker { gradients, .. }| {
+        share(&mut all, |Worker { gradients, .. }| {
             gradients.bias.fill(T::ZERO);
             gradients.map_sums.fill(T::ZERO);
         });
@@ -147,8 +146,8 @@ impl<'c, T: Real> Workers<'c, T> {
         let each = if chunk.components == 1 { tokens.div_ceil(workers) } else { tokens / workers };
         let mut all = std::mem::take(&mut self.all);
         if each > 0 {
-            let jobs: Vec<_> = all.iter_mut().map(|worker| (chunk.take(each), worker)).collect();
-            jobs.into_par_iter().for_each(|(tokens, worker)| self.score_tokens(tokens, worker));
+            let jobs = all.iter_mut().map(|worker| (chunk.take(each), worker));
+            share(jobs, |(tokens, worker)| self.score_tokens(tokens, worker));
         }
         if chunk.tokens() > 0 {
             self.score_rows(chunk, &mut all);
@@ -163,8 +162,7 @@ impl<'c, T: Real> Workers<'c, T> {
         work: impl Fn(P, &mut dyn FnMut(TokenRows<'_, T>)) + Sync,
     ) {
         let mut all = std::mem::take(&mut self.all);
-        let jobs: Vec<_> = parts.zip(&mut all).collect();
-        jobs.into_par_iter().with_max_len(1).for_each(|(part, worker)| {
+        share(parts.zip(&mut all), |(part, worker)| {
             work(part, &mut |tokens| self.score_tokens(tokens, worker));
         });
         self.all = all;
@@ -266,8 +264,7 @@ impl<'c, T: Real> Workers<'c, T> {
                 saved: take(saved, count * saved_of_row),
             }
         });
-        let jobs: Vec<_> = jobs.collect();
-        jobs.into_par_iter().with_max_len(1).for_each(|forward| {
+        share(jobs, |forward| {
             arch.dispatch(forward);
         });
 
@@ -279,8 +276,7 @@ impl<'c, T: Real> Workers<'c, T> {
             let (token, word_sums) = (token(number), WordSums::default());
             (Loss { token, rows, scratch, word_sums, statistics, log_probs }, loss)
         });
-        let jobs: Vec<_> = jobs.collect();
-        jobs.into_par_iter().with_max_len(1).for_each(|(job, loss)| *loss = arch.dispatch(job));
+        share(jobs, |(job, loss)| *loss = arch.dispatch(job));
 
         let Some(upstream) = self.upstream else { return };
         let (mut rows, mut scales, mut d_log_prior) = (rows, chunk.scales, chunk.d_log_prior);
@@ -299,8 +295,7 @@ impl<'c, T: Real> Workers<'c, T> {
         let jobs = jobs.map(|(pieces, gradients)| {
             (pieces.into_iter().map(&mut with_rows).collect::<Vec<_>>(), gradients)
         });
-        let jobs: Vec<_> = jobs.collect();
-        jobs.into_par_iter().with_max_len(1).for_each(|(pieces, gradients)| {
+        share(jobs, |(pieces, gradients)| {
             for (number, of_token, scratch, rows, saved, scales, d_log_prior) in pieces {
                 let Scratch { mixture, listed, all_words, entropy } = scratch;
                 arch.dispatch(Backward {
@@ -337,7 +332,7 @@ impl<'c, T: Real> Workers<'c, T> {
 
 /// Adds all parts to a sum, in their order, each thread for a run of numbers.
 fn add<T: Real>(sum: &mut [T], parts: Vec<&[T]>) {
-    sum.par_chunks_mut(GRAIN).enumerate().for_each(|(run, sum)| {
+    share(sum.chunks_mut(GRAIN).enumerate(), |(run, sum)| {
         for part in &parts {
             let part = &part[run * GRAIN..run * GRAIN + sum.len()];
             sum.iter_mut().zip(part).for_each(|(sum, x)| *sum += *x);

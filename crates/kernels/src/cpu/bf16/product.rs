@@ -7,13 +7,12 @@ use core::ops::Range;
 
 use faer::MatMut;
 use faer::prelude::ReborrowMut;
-use rayon::prelude::*;
 
 #[cfg(target_arch = "x86_64")]
 use super::{Amx, Avx512};
 use super::{Instructions, LANES, Left, LeftLayout, Right, SHALLOW, Tiles, WIDTH, pairs, right_len};
-use crate::cpu::Buffer;
 use crate::cpu::matrix::{Factor, by_columns};
+use crate::cpu::{Buffer, share};
 
 /// Bytes of a packed block that shall stay in the second level of cache, of 1 MB or more.
 const NEAR: usize = 512 << 10;
@@ -55,7 +54,7 @@ impl<I: Instructions> Packed<I> {
         let (depth, columns) = (b.rows(), b.columns());
         let mut words = Buffer::new(right_len::<I>(depth, columns));
         let panel = (pairs::<I>(depth) * WIDTH).max(1);
-        words.par_chunks_mut(panel).enumerate().for_each(|(index, words)| {
+        share(words.chunks_mut(panel).enumerate(), |(index, words)| {
             let first = index * WIDTH;
             unit.pack_right(words, b.block(0..depth, first..columns.min(first + WIDTH)));
         });

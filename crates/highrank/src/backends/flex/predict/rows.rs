@@ -1,8 +1,7 @@
 //! A chunk's rows, spread over threads: by tokens, or by runs of words where there are few tokens.
 
-use highrank_kernels::cpu::{Buffer, Real};
+use highrank_kernels::cpu::{Buffer, Real, share, share_with};
 use pulp::{Arch, Simd, WithSimd};
-use rayon::prelude::*;
 
 use super::super::all_words::RUN;
 use super::super::mapped_logits::MappedLogits;
@@ -53,11 +52,11 @@ impl<T: Real> ChunkRows<'_, T> {
     fn step_shared(&self, rows: &mut [T], step: impl Fn(usize) -> Step + Sync) -> Vec<LogSumExp> {
         let (logits, arch) = (self.logits, Arch::new());
         let runs: Vec<_> = runs_of(rows, logits.vocab).collect();
-        let step = |(row, first, run)| arch.dispatch(Run { logits, first, run, step: step(row) });
-        match runs.len() > 1 {
-            true => runs.into_par_iter().map(step).collect(),
-            false => runs.into_iter().map(step).collect(),
-        }
+        let mut sums = vec![LogSumExp::NONE; runs.len()];
+        share(runs.into_iter().zip(&mut sums), |((row, first, run), sum)| {
+            *sum = arch.dispatch(Run { logits, first, run, step: step(row) });
+        });
+        sums
     }
 
     /// Turns products into logits, −∞ for masked words.
@@ -70,7 +69,7 @@ impl<T: Real> ChunkRows<'_, T> {
         let (logits, vocab) = (self.logits, self.logits.vocab);
         if !self.is_thin() {
             let no_sums = || vec![LogSumExp::NONE; logits.runs()];
-            rows.par_chunks_exact_mut(vocab).enumerate().for_each_init(no_sums, |sums, (n, row)| {
+            share_with(rows.chunks_exact_mut(vocab).enumerate(), no_sums, |sums, (n, row)| {
                 self.step(row, sums, Step::Measure);
                 let whole = LogSumExp::of(sums);
                 self.step(row, sums, Step::Normalise(whole));
@@ -81,7 +80,7 @@ impl<T: Real> ChunkRows<'_, T> {
         let sums = self.step_shared(rows, |_| Step::Measure);
         let wholes: Vec<_> = sums.chunks_exact(logits.runs()).map(LogSumExp::of).collect();
         self.step_shared(rows, |row| Step::Normalise(wholes[row]));
-        rows.par_chunks_exact(vocab).enumerate().for_each(|(n, row)| read(self.first + n, row));
+        share(rows.chunks_exact(vocab).enumerate(), |(n, row)| read(self.first + n, row));
     }
 
     /// Writes the log-probabilities `[tokens, V]` of mixtures, for the products of their components.
@@ -89,8 +88,9 @@ impl<T: Real> ChunkRows<'_, T> {
         let (logits, vocab, arch) = (self.logits, self.logits.vocab, Arch::new());
         let of_token = self.of_token * vocab;
         if !self.is_thin() {
-            let tokens = rows.par_chunks_exact_mut(of_token).zip(out.par_chunks_exact_mut(vocab));
-            tokens.enumerate().for_each_init(
+            let tokens = rows.chunks_exact_mut(of_token).zip(out.chunks_exact_mut(vocab));
+            share_with(
+                tokens.enumerate(),
                 || MixtureBuffers::new(logits, self.of_token),
                 |buffers, (n, (rows, out))| self.mixture(n, rows, buffers, out),
             );
@@ -102,8 +102,7 @@ impl<T: Real> ChunkRows<'_, T> {
         for (n, weights) in weights.chunks_exact_mut(of_weights).enumerate() {
             weigh(&sums[n * of_weights..(n + 1) * of_weights], self.log_prior(n), weights);
         }
-        let runs: Vec<_> = runs_of(out, vocab).collect();
-        runs.into_par_iter().for_each(|(n, first, out)| {
+        share(runs_of(out, vocab), |(n, first, out)| {
             let rows = &rows[n * of_token..(n + 1) * of_token];
             let weights = &weights[n * of_weights + first / RUN * self.of_token..][..self.of_token];
             arch.dispatch(Mix { logits, rows, first, weights, out });
@@ -127,10 +126,11 @@ impl<T: Real> ChunkRows<'_, T> {
         if self.is_thin() {
             let mut out = Buffer::new(self.tokens * vocab);
             self.mixtures(rows, &mut out);
-            out.par_chunks_exact(vocab).enumerate().for_each(|(n, row)| read(self.first + n, row));
+            share(out.chunks_exact(vocab).enumerate(), |(n, row)| read(self.first + n, row));
             return;
         }
-        rows.par_chunks_exact_mut(self.of_token * vocab).enumerate().for_each_init(
+        share_with(
+            rows.chunks_exact_mut(self.of_token * vocab).enumerate(),
             || (MixtureBuffers::new(logits, self.of_token), Buffer::new(vocab)),
             |(buffers, out), (n, rows)| {
                 self.mixture(n, rows, buffers, out);
@@ -150,8 +150,8 @@ impl<T: Real> ChunkRows<'_, T> {
             }
             return;
         }
-        let tokens = rows.par_chunks_exact_mut(vocab).zip(numbers).zip(drawn);
-        tokens.for_each_init(
+        share_with(
+            rows.chunks_exact_mut(vocab).zip(numbers).zip(drawn),
             || vec![LogSumExp::NONE; logits.runs()],
             |sums, ((row, number), drawn)| {
                 self.step(row, sums, Step::Measure);
