@@ -6,7 +6,7 @@ use burn::nn::{EmbeddingConfig, Linear, LinearConfig, LinearLayout};
 use burn::store::ModuleRecord;
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{DType, Device, Tensor};
-use highrank::context::{Context, MixtureConfig};
+use highrank::context::{Context, MixtapeConfig, MixtureConfig};
 use highrank::{
     ContextConfig, HeadConfig, HeadError, LatentDropout, LogitMapConfig, OutputHead, Precision, TimeAxis,
 };
@@ -133,6 +133,38 @@ fn options_without_effect_are_errors() {
     }
     let plif = softmax(VOCAB).with_logit_map(LogitMapConfig::Plif { knots: 9, bound: 5.0 }).init(&device);
     assert!(matches!(plif.logit_map, highrank::logit_map::LogitMap::Plif(map) if map.bound == 5.0));
+}
+
+#[test]
+fn sizes_that_no_memory_holds_are_errors() {
+    let gates = |frequent, d_gate| {
+        let context = ContextConfig::Mixtape(MixtapeConfig::new(frequent, d_gate));
+        HeadConfig::new(4, 2, VOCAB).with_context(context)
+    };
+    let layers = |layers: &[(usize, usize)]| HeadConfig::direct_output_connection(layers, 1, VOCAB);
+    for config in [
+        HeadConfig::monotonic_net(4, VOCAB, usize::MAX),
+        gates(1, usize::MAX),
+        gates(1, usize::MAX / 40),
+        layers(&[(usize::MAX, 1), (2, 1)]),
+        layers(&[(4, usize::MAX), (4, 2)]),
+    ] {
+        config.validate().expect_err(&format!("{config:?}"));
+    }
+}
+
+#[test]
+fn numbers_that_a_head_in_f32_cannot_hold_are_errors() {
+    for value in [1e308, 1e39, 1e38, 1e-39, 1e-300] {
+        for config in [HeadConfig::soft_cap(4, VOCAB, value), softmax_plif(value)] {
+            let error = config.validate().unwrap_err();
+            assert!(matches!(error, HeadError::OutOfRange { .. }), "{error}");
+        }
+    }
+}
+
+fn softmax_plif(bound: f64) -> HeadConfig {
+    softmax(VOCAB).with_logit_map(LogitMapConfig::Plif { knots: 10, bound })
 }
 
 #[test]

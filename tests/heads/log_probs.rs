@@ -4,7 +4,7 @@ use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::tensor::{DType, Device, Int, Tensor};
 use highrank::{
     ContextConfig, Divergence, HeadConfig, LogProbOptions, LogitMapConfig, LossOptions, OutputHead,
-    Precision, Reduction, TokenLogProbs,
+    Precision, Reduction, TokenLogProbs, cast_parameters,
 };
 
 use crate::support::*;
@@ -492,4 +492,20 @@ fn a_correction_is_subtracted_from_the_mapped_logits() {
             assert_close(&got, &values(shared.forward(hidden)), 1e-12, &what);
         }
     }
+}
+
+#[test]
+fn a_correction_keeps_its_digits_in_half_precision() {
+    let on = (&cpu(), DType::F64);
+    let log_q = || Tensor::<1>::from_data([-9.23, -11.07, -7.59, -10.31], on);
+    let words = || ints(&[7, 0, 4, 5], [4], on.0);
+    let wide = head(&softmax(VOCAB), on);
+    let half = cast_parameters(wide.clone(), DType::BF16);
+    // The same numbers in the wide head.
+    let wide = cast_parameters(half.clone(), DType::F64);
+    let hidden = tensor::<2>([3, EMBEDDING], 1, on).cast(DType::BF16);
+    let got = values(half.restricted_to(words(), Some(log_q().cast(DType::F32))).forward(hidden.clone()));
+    let want = values(wide.restricted_to(words(), Some(log_q())).forward(hidden.cast(DType::F64)));
+    let worst = got.iter().zip(&want).map(|(got, want)| (got - want).abs()).fold(0.0, f64::max);
+    assert!(worst < 1e-5, "{worst}");
 }

@@ -315,6 +315,45 @@ fn class_weights_of_single_words_are_token_weights() {
     }
 }
 
+/// Weights of words, and one of them as many tokens' target.
+fn classes(on: On<'_>) -> Tensor<1> {
+    tensor([VOCAB], 6, on).add_scalar(1.3)
+}
+
+#[test]
+fn class_weights_do_not_reach_the_padding() {
+    let on = (&ad(), DType::F64);
+    for config in [softmax(VOCAB), mos_plif(VOCAB)].map(|config| config.with_vocab_multiple(8)) {
+        let head = head(&config, on);
+        let hidden = tensor([TOKENS, config.d_hidden], 1, on);
+        for options in choices(on).into_iter().take(3) {
+            let options = options.with_reduction(Reduction::Sum);
+            let value = |options: &LossOptions| {
+                values(head.loss_with(hidden.clone(), targets(TOKENS, VOCAB, on.0), options).value)
+            };
+            let ones = options.clone().with_class_weights(Tensor::ones([VOCAB], on));
+            assert_close(&value(&ones), &value(&options), 1e-13, &format!("{config:?}, {options:?}"));
+        }
+    }
+}
+
+#[test]
+fn class_weights_leave_the_entropy_bonus_alone() {
+    let on = (&ad(), DType::F64);
+    let words = targets(TOKENS, VOCAB, on.0);
+    let by_word = classes(on).select(0, words.clone());
+    for config in all_heads(VOCAB) {
+        let head = head(&config, on);
+        let hidden = tensor([TOKENS, config.d_hidden], 1, on);
+        let log_probs = head.forward(hidden.clone());
+        let entropy = -(log_probs.clone().exp() * log_probs).sum();
+        let want = (head.nll(hidden.clone(), words.clone()) * by_word.clone()).sum() - entropy * 0.7;
+        let options = LossOptions::new().with_class_weights(classes(on)).with_entropy_bonus(0.7);
+        let got = head.loss_with(hidden, words.clone(), &options.with_reduction(Reduction::Sum)).value;
+        assert_close(&values(got), &values(want), 1e-12, &format!("{config:?}"));
+    }
+}
+
 #[test]
 fn class_weights_pass_over_targets_that_are_no_words() {
     let on = (&cpu(), DType::F64);

@@ -81,6 +81,20 @@ fn the_penalty_is_that_of_the_tokens_that_count() {
 }
 
 #[test]
+fn equal_class_weights_change_nothing_of_the_penalty() {
+    let on = (&cpu(), DType::F64);
+    let head = head(&mos(VOCAB), on);
+    let hidden = || tensor::<2>([TOKENS, HIDDEN], 1, on);
+    let penalty = |options: LossOptions| {
+        values(head.loss_with(hidden(), words(on.0), &options.with_prior_cv(1.0)).prior_cv.unwrap())
+    };
+    let options = || LossOptions::new().with_z_loss(1e-3).with_token_weights(weights(on));
+    let classes = Tensor::<1>::full([VOCAB], 0.25, on);
+    let weighted = penalty(options().with_class_weights(classes));
+    assert_close(&weighted, &penalty(options()), 1e-14, "class weights of 1/4");
+}
+
+#[test]
 fn the_penalty_runs_from_0_to_one_less_than_the_components() {
     let on = (&cpu(), DType::F64);
     let squared = |scale: f64| {

@@ -86,13 +86,9 @@ impl TensorChecks {
 
     /// A positive number that is multiplied and divided with: it and its inverse have all digits in the type of sums.
     pub(crate) fn scale(&self, name: &'static str, value: f64) -> Result<(), HeadError> {
-        let least = match self.sums {
-            DType::F64 => f64::MIN_POSITIVE,
-            _ => f64::from(f32::MIN_POSITIVE),
-        };
-        match (least..=least.recip()).contains(&value) {
-            true => Ok(()),
-            false => Err(HeadError::OutOfRange { name, value, least, most: least.recip() }),
+        match self.sums {
+            DType::F64 => scale(name, value, f64::MIN_POSITIVE),
+            _ => scale_of_f32(name, value),
         }
     }
 
@@ -103,5 +99,17 @@ impl TensorChecks {
             true => Ok(()),
             false => Err(HeadError::OutOfRange { name, value, least: 0.0, most }),
         }
+    }
+}
+
+/// As [`TensorChecks::scale`], before it is known what the head computes in: nearly always f32.
+pub(crate) fn scale_of_f32(name: &'static str, value: f64) -> Result<(), HeadError> {
+    scale(name, value, f32::MIN_POSITIVE.into())
+}
+
+fn scale(name: &'static str, value: f64, least: f64) -> Result<(), HeadError> {
+    match (least..=least.recip()).contains(&value) {
+        true => Ok(()),
+        false => Err(HeadError::OutOfRange { name, value, least, most: least.recip() }),
     }
 }

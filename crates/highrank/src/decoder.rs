@@ -5,6 +5,7 @@ use std::ops::Range;
 use burn::module::{Content, DisplaySettings, Initializer, Module, ModuleDisplay, Param, ParamId};
 use burn::nn::Linear;
 use burn::tensor::{Bool, Device, Int, Tensor};
+use highrank_kernels::precision::wide;
 
 use crate::checks::TensorChecks;
 use crate::error::{HeadError, expect_shape};
@@ -258,8 +259,10 @@ impl Decoder {
         let matrix = self.matrix()?;
         let bias = self.masked_bias(&matrix).map(|bias| bias.select(0, words.clone()));
         let bias = match (bias, log_q) {
-            (Some(bias), Some(log_q)) => Some(bias.clone() - log_q.cast(bias.dtype())),
-            (None, Some(log_q)) => Some(-log_q.cast(matrix.dtype())),
+            (bias, Some(log_q)) => {
+                let log_q = log_q.cast(wide(matrix.dtype()));
+                Some(bias.map_or_else(|| -log_q.clone(), |bias| bias.cast(log_q.dtype()) - log_q.clone()))
+            }
             (bias, None) => bias,
         };
         let [vocab] = words.dims();

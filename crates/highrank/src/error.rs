@@ -263,6 +263,14 @@ pub(crate) fn in_range(
     }
 }
 
+/// Checks that a parameter of such a shape and its gradient have sizes that a computer can address.
+pub(crate) fn fits_memory(what: &'static str, shape: [usize; 2]) -> Result<(), HeadError> {
+    let bytes = shape.iter().try_fold(size_of::<f64>(), |bytes, size| bytes.checked_mul(*size));
+    match bytes.is_some_and(|bytes| isize::try_from(bytes).is_ok()) {
+        true => Ok(()),
+        false => Err(HeadError::TooLarge { what, shape: shape.to_vec() }),
+    }
+}
 /// Checks a shape; in words, where the expected one comes from.
 pub(crate) fn expect_shape(
     what: &'static str,

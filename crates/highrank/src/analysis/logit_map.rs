@@ -21,7 +21,7 @@ pub struct SlopeStatistics {
 }
 
 impl SlopeStatistics {
-    /// Of a PLIF.
+    /// The statistics of a PLIF's slopes.
     pub fn of(plif: &Plif) -> Self {
         let slopes: Vec<f64> = plif.slopes().into_data().iter::<f64>().collect();
         let pieces = slopes.len();

@@ -84,6 +84,11 @@ impl DirectOutputConnectionConfig {
     pub fn new(layers: Vec<ConnectedLayer>) -> Self {
         Self { layers, activation: Activation::Tanh, dropout: None, initializer: linear_initializer() }
     }
+
+    /// The width of the hidden states of all layers, side by side; the largest number if that is too large.
+    pub(crate) fn d_hidden(&self) -> usize {
+        self.layers.iter().fold(0, |sum: usize, layer| sum.saturating_add(layer.d_hidden))
+    }
 }
 
 impl ContextSettings for DirectOutputConnectionConfig {
@@ -102,7 +107,7 @@ impl ContextSettings for DirectOutputConnectionConfig {
             start::validate(Start::Random, self.activation, layer.d_hidden, d_embedding)?;
         }
         let layers: Vec<usize> = self.layers.iter().map(|layer| layer.d_hidden).collect();
-        match layers.iter().sum::<usize>() == d_hidden {
+        match self.d_hidden() == d_hidden {
             true => Ok(()),
             false => Err(HeadError::LayerWidths { d_hidden, layers }),
         }
@@ -132,7 +137,7 @@ impl ContextSettings for DirectOutputConnectionConfig {
     }
 
     fn components(&self) -> usize {
-        self.layers.iter().map(|layer| layer.components).sum()
+        self.layers.iter().fold(0, |sum: usize, layer| sum.saturating_add(layer.components))
     }
 }
 

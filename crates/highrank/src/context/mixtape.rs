@@ -12,7 +12,7 @@ use super::kind::{ContextKind, ContextModule, ContextSettings, Contexts, Sizes};
 use super::mixture::linear_initializer;
 use super::tokens::Tokens;
 use crate::checks::TensorChecks;
-use crate::error::HeadError;
+use crate::error::{HeadError, fits_memory};
 use crate::math::sigmoid;
 use crate::ops::{Activation, ContextSource, GatedArgs, GatedInputs, LatentArgs, wide};
 use crate::parameters::value;
@@ -85,11 +85,14 @@ impl MixtapeConfig {
 impl ContextSettings for MixtapeConfig {
     type Module = Mixtape;
 
-    fn validate(&self, Sizes { vocab, .. }: Sizes) -> Result<(), HeadError> {
+    fn validate(&self, Sizes { d_hidden, vocab, .. }: Sizes) -> Result<(), HeadError> {
         match self.frequent {
             _ if self.d_gate == 0 => Err(HeadError::ZeroSize { name: "d_gate" }),
             frequent if frequent >= vocab => Err(HeadError::FrequentWords { frequent, vocab }),
-            _ => Ok(()),
+            frequent => {
+                fits_memory("the gates' vectors", [frequent + 1, self.d_gate])?;
+                fits_memory("the gates' features", [d_hidden, self.d_gate.saturating_mul(GATES)])
+            }
         }
     }
 

@@ -28,7 +28,7 @@ impl OutputHead {
     /// # Shapes
     /// - words: `[m]`
     /// - log_q: `[m]`, the logarithm of how often each candidate is expected among those that are drawn; it is subtracted from the
-    ///   candidates' logits. `None` where candidates are not drawn
+    ///   candidates' logits. `None` where candidates are not drawn. It goes with the temperature that the head has now: set that before
     ///
     /// # Panics
     /// If the head has clusters or gates, there is no candidate, or a `log_q` is given for another logit map than the identity, which

@@ -16,7 +16,7 @@ use crate::context::{
     MixtapeConfig, MixtureConfig, Sizes, Start, TimeAxis,
 };
 use crate::decoder::{Decoder, DecoderShape, merged_masks};
-use crate::error::{HeadError, OrPanic};
+use crate::error::{HeadError, OrPanic, fits_memory};
 use crate::logit_map::LogitMapConfig;
 use crate::parameters::{cast_parameters, value};
 
@@ -188,8 +188,9 @@ impl HeadConfig {
     pub fn direct_output_connection(layers: &[(usize, usize)], d_embedding: usize, vocab: usize) -> Self {
         let layers: Vec<ConnectedLayer> =
             layers.iter().map(|&(d_hidden, components)| ConnectedLayer { d_hidden, components }).collect();
-        let d_hidden = layers.iter().map(|layer| layer.d_hidden).sum();
-        let context = ContextConfig::DirectOutputConnection(DirectOutputConnectionConfig::new(layers));
+        let context = DirectOutputConnectionConfig::new(layers);
+        let d_hidden = context.d_hidden();
+        let context = ContextConfig::DirectOutputConnection(context);
         Self::new(d_hidden, d_embedding, vocab).with_context(context)
     }
 
@@ -260,7 +261,7 @@ impl HeadConfig {
     /// are linear unless they are residual: the mixture to take under a transformer, or any model whose hidden states come
     /// near the decoder's rows by themselves. [`Start::Softmax`] says how; a spread of [`Start::SPREAD`] does well.
     ///
-    /// Under an LSTM the papers' mixtures do better, which start at random and have a tanh.
+    /// Under an LSTM keep the default, the papers' contexts: a tanh that starts at random. The starts were not compared there.
     ///
     /// ```
     /// use highrank::{HeadConfig, Start};
@@ -496,15 +497,6 @@ impl HeadConfig {
             temperature: 1.0,
             latent_mask: None,
         }
-    }
-}
-
-/// Checks that a parameter of such a shape and its gradient have sizes that a computer can address.
-fn fits_memory(what: &'static str, shape: [usize; 2]) -> Result<(), HeadError> {
-    let bytes = shape.iter().try_fold(size_of::<f64>(), |bytes, size| bytes.checked_mul(*size));
-    match bytes.is_some_and(|bytes| isize::try_from(bytes).is_ok()) {
-        true => Ok(()),
-        false => Err(HeadError::TooLarge { what, shape: shape.to_vec() }),
     }
 }
 

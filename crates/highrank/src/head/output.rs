@@ -1,5 +1,6 @@
 //! The output head.
 
+use burn::backend::Dispatch;
 use burn::module::{Content, Module, ModuleDisplay, Param};
 use burn::nn::Embedding;
 use burn::tensor::Tensor;
@@ -10,6 +11,7 @@ use crate::context::Context;
 use crate::decoder::Decoder;
 use crate::error::{HeadError, OrPanic};
 use crate::logit_map::LogitMap;
+use crate::ops::is_cpu;
 
 /// An output layer: from a hidden state to a distribution over `V` words.
 ///
@@ -159,16 +161,24 @@ impl OutputHead {
     ///   direct output connection draws masks that are alike for all components, but takes any
     ///
     /// # Panics
-    /// If the head has no latent dropout or its contexts have another width. A method of the result panics if hidden states
+    /// If the head has no latent dropout or its contexts have another width; on CPU backends, if the mask has another value. A method of the result panics if hidden states
     /// have another number of sequences.
     #[track_caller]
     pub fn with_latent_mask(&self, mask: Tensor<2>) -> Self {
-        assert!(self.context.latent_dropout().is_some(), "with_latent_mask: the head has no latent dropout");
+        let dropout = self.context.latent_dropout();
+        let dropout = dropout.expect("with_latent_mask: the head has no latent dropout");
         let (width, features) = (mask.dims()[1], self.context.latent_features());
         assert!(
             width == features,
             "with_latent_mask: the mask has {width} features, but the latent contexts {features}"
         );
+        if is_cpu::<Dispatch>(mask.device().as_dispatch()) {
+            let kept = 1.0 / (1.0 - dropout.probability);
+            // Half precision rounds by half a per cent.
+            let is_mask = |value: f64| value == 0.0 || (value / kept - 1.0).abs() < 1e-2;
+            let wrong = mask.to_data().iter::<f64>().find(|value| !is_mask(*value));
+            assert!(wrong.is_none(), "with_latent_mask: the mask has {wrong:?}, expected 0 or {kept}");
+        }
         Self { latent_mask: Some(mask), ..self.clone() }
     }
 

@@ -9,7 +9,7 @@ use highrank_kernels::precision::wide;
 
 use super::contract::{MapModule, PortableMap, at_least_one, element, required};
 use crate::checks::TensorChecks;
-use crate::error::HeadError;
+use crate::error::{HeadError, in_range};
 use crate::math::{inverse_softplus, sigmoid, softplus};
 use crate::parameters::value;
 
@@ -34,11 +34,14 @@ pub struct MonotonicNet {
     pub offset: Param<Tensor<1>>,
 }
 
+/// Most units that a [`MonotonicNet`] may have.
+const MAX_UNITS: usize = 1_000_000;
+
 /// Half the width of the interval on which a fresh network resembles the identity.
 const INITIAL_REACH: f64 = 4.0;
 
 impl MonotonicNet {
-    /// Number of sigmoid units, at least 1.
+    /// Number of sigmoid units, 1 to 1,000,000.
     pub fn units(&self) -> usize {
         self.bias.shape().num_elements()
     }
@@ -108,7 +111,8 @@ impl Function {
 
 impl PortableMap for Function {
     fn validate(self) -> Result<(), HeadError> {
-        at_least_one("units", self.units)
+        at_least_one("units", self.units)?;
+        in_range("units", self.units as f64, "1 to 1,000,000", ..=MAX_UNITS as f64)
     }
 
     fn num_params(self) -> usize {

@@ -9,7 +9,7 @@ use burn::tensor::{Device, Tensor};
 use highrank_kernels::{Floats, Ints};
 
 use super::contract::{MapModule, PortableMap, at_least_one, positive, required};
-use crate::checks::TensorChecks;
+use crate::checks::{TensorChecks, scale_of_f32};
 use crate::error::{HeadError, in_range};
 use crate::math::{exclusive_cumsum, inverse_softplus, sigmoid, softplus};
 use crate::parameters::value;
@@ -116,7 +116,9 @@ impl PortableMap for Function {
     fn validate(self) -> Result<(), HeadError> {
         at_least_one("knots", self.knots)?;
         in_range("knots", self.knots as f64, "1 to 1,000,000", ..=MAX_KNOTS as f64)?;
-        positive("PLIF's bound T", self.bound)
+        positive("PLIF's bound T", self.bound)?;
+        scale_of_f32("PLIF's bound T", self.bound)?;
+        scale_of_f32("the width of PLIF's pieces", self.delta())
     }
 
     fn num_params(self) -> usize {

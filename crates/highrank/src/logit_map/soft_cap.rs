@@ -5,7 +5,7 @@ use burn::module::Module;
 use highrank_kernels::Floats;
 
 use super::contract::{Pointwise, positive};
-use crate::checks::TensorChecks;
+use crate::checks::{TensorChecks, scale_of_f32};
 use crate::error::HeadError;
 
 /// The soft cap `f(z) = cap · tanh(z / cap)`, without parameters.
@@ -22,7 +22,8 @@ pub(crate) type Function = SoftCap;
 
 impl Pointwise for SoftCap {
     fn validate(self) -> Result<(), HeadError> {
-        positive("cap", self.cap)
+        positive("cap", self.cap)?;
+        scale_of_f32("cap", self.cap)
     }
 
     fn check(self, checks: &TensorChecks) -> Result<(), HeadError> {

@@ -112,6 +112,12 @@ impl CountedTokens {
         Shares::weighted(weights, divisors)
     }
 
+    /// What the scored tokens count in the mean of their priors, and the sum of that, `[1]`.
+    pub(crate) fn prior_shares(&self, on: (&Device, DType)) -> (Tensor<1>, Tensor<1>) {
+        let counts = self.divisors.clone().unwrap_or_else(|| self.weights(on)).cast(on.1);
+        (Shares::weighted(counts.clone(), counts.clone()).of_tokens, counts.sum())
+    }
+
     /// What the scored tokens are multiplied with in a sum.
     pub(crate) fn weights(&self, on: (&Device, DType)) -> Tensor<1> {
         self.weights.clone().unwrap_or_else(|| Tensor::ones([self.rows.scored()], on))
@@ -171,7 +177,9 @@ impl Weights {
             Some(weights) => weights.cast(of_token.dtype()) * of_token,
             None => of_token,
         };
-        Ok(match options.label_smoothing == 0.0 && options.z_loss == 0.0 {
+        let is_alone =
+            options.label_smoothing == 0.0 && options.z_loss == 0.0 && options.entropy_bonus == 0.0;
+        Ok(match is_alone {
             true => Self { weights: Some(product), divisors: None, of_words: None },
             false => Self { weights, divisors: Some(product), of_words: Some(classes) },
         })
@@ -198,7 +206,7 @@ impl CountedWords {
     ) -> Result<Self, HeadError> {
         let Weights { weights, of_words, .. } = Weights::new(targets, options, vocab)?;
         if of_words.is_some() {
-            let reason = "a head with clusters has them for single words alone: leave out label smoothing, the z-loss and other targets";
+            let reason = "a head with clusters has them for single words alone: leave out label smoothing, the z-loss, the entropy bonus and other targets";
             return Err(HeadError::Unused { option: "class_weights", reason });
         }
         let (words, counts) = checked_words(targets, weights.as_ref(), options, vocab)?;

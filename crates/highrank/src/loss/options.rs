@@ -26,10 +26,9 @@ use crate::ops::Divergence;
 /// | [per token](Self::with_per_token) | the value of each token as well |
 /// | [statistics](Self::with_statistics) | nll, entropy, likeliest word for each token |
 ///
-/// A token does not count if its target is ignored or its weight is 0; the weight of its word too, where its loss is that of the
-/// word alone. It contributes nothing, even if its hidden state is NaN:
-/// its row is left out before any product, and its gradient is exactly 0. On a GPU, where how many count is not known without
-/// waiting, its row is set to 0 instead.
+/// A token does not count if its target is ignored or its weight is 0. Nor does it if it is scored against one word whose class
+/// weight is 0. Such a token contributes nothing, even if its hidden state is NaN: its row is left out before any product, and its
+/// gradient is exactly 0. On a GPU its row is set to 0 instead, because counting the tokens would wait for the device.
 ///
 /// ```
 /// use burn::tensor::{Device, Distribution, Int, Tensor};
@@ -109,7 +108,8 @@ impl LossOptions {
 
     /// How much each word counts, shape `[V]`, as in PyTorch's cross-entropy: word v's part of the loss is
     /// `−w_v q̃_v log P(v)`, with the smoothed target distribution `q̃`. A mean divides by `Σ_n w_{y_n}`; where a teacher or
-    /// distributions are the targets, by the number of tokens. The z-loss is not weighted. Constants of the loss.
+    /// distributions are the targets, by the number of tokens. The z-loss and the entropy bonus are not weighted. Constants of the
+    /// loss.
     pub fn with_class_weights(mut self, weights: Tensor<1>) -> Self {
         self.class_weights = Some(weights.detach().into());
         self
@@ -128,7 +128,8 @@ impl LossOptions {
     /// Scores against a distribution over all words for each token, `−Σ_v q_v log P(v)`, constants of the loss. Where a few words
     /// have most of the probability, [`with_teacher`](Self::with_teacher) needs no `[.., V]` tensor.
     ///
-    /// Targets still say which tokens are ignored, and which words the [statistics](Self::with_statistics)' nll is of.
+    /// Targets still say which tokens are ignored, and which words the [statistics](Self::with_statistics)' nll is of. The rows are
+    /// taken as they are: that none is negative and each sums to 1 is not checked.
     ///
     /// # Shapes
     /// - distributions: `[.., V]`; with a padded vocabulary [`rows`](crate::OutputHead::rows) in place of `V`
@@ -193,7 +194,7 @@ impl LossOptions {
     /// s_k = Σ_n w_n π_nk      cv² = (1/K) Σ_k (s_k − s̄)² / s̄²      s̄ = (1/K) Σ_k s_k
     /// ```
     ///
-    /// A mean gains `λ cv²`, a sum `λ cv² Σ_n w_n`; the value of a single token gains nothing. The paper has λ = 0.001; its
+    /// `w_n` is the token's weight times that of its word. A mean gains `λ cv²`, a sum `λ cv² Σ_n w_n`; the value of a single token gains nothing. The paper has λ = 0.001; its
     /// program takes the sums of each sequence apart and multiplies by about `K − 1`.
     pub fn with_prior_cv(mut self, lambda: f64) -> Self {
         self.prior_cv = lambda;

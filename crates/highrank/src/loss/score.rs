@@ -1,6 +1,7 @@
 //! From the tokens that count to the loss.
 
 use burn::tensor::{DType, Device, Int, Tensor};
+use highrank_kernels::Floats;
 
 use super::counted::CountedTokens;
 use super::{Loss, LossOptions, Reduction};
@@ -151,8 +152,18 @@ pub(crate) fn of_counted<const T: usize>(
     let counted = CountedTokens::new(targets, options, vocab, bias)?;
     let (input, log_prior) = input(&counted)?;
     let on = (&Device::new(input.weight.device()), input.wide());
-    let score = |objective, weights| Ok(likelihood::loss(input, objective, weights));
+    let rows = input.vocab();
+    let score = |objective: Objective, weights| {
+        let class_weights = objective.class_weights.map(|weights| padded(weights, rows));
+        Ok(likelihood::loss(input, Objective { class_weights, ..objective }, weights))
+    };
     reduced(&counted, options, shape, on, log_prior, score)
+}
+
+/// Weights of words, with those of the padding after them, which are 0.
+fn padded(weights: Floats, rows: usize) -> Floats {
+    let padding = Floats::zeros([rows - weights.num_elements()], &weights.device(), weights.dtype());
+    Floats::cat(vec![weights, padding], 0)
 }
 
 /// The loss of tokens that have been counted.
@@ -182,11 +193,13 @@ pub(crate) fn reduced<const T: usize, E>(
         counted.among_all(loss * weights, shape)
     });
     let prior_cv = log_prior.filter(|_| options.prior_cv != 0.0).map(|log_prior| {
-        let squared = prior_cv(log_prior, counted.shares(on).of_tokens);
-        let sum = || squared.clone() * counted.weights(on).cast(squared.dtype()).sum();
+        let (shares, count) = counted.prior_shares(on);
+        let squared = prior_cv(log_prior, shares);
+        let sum = squared.clone() * count.cast(squared.dtype());
         let term = match (options.divisor, options.reduction) {
-            (Some(divisor), _) => sum() / divisor,
-            (None, Reduction::Sum) => sum(),
+            // The quotient of a tensor and a number would be rounded to f32.
+            (Some(divisor), _) => sum * divisor.recip(),
+            (None, Reduction::Sum) => sum,
             (None, Reduction::Mean) => squared.clone(),
         };
         value = value.clone() + term.cast(value.dtype()) * options.prior_cv;

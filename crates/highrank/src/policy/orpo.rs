@@ -114,10 +114,12 @@ fn log_odds(log_probs: Tensor<1>) -> Tensor<1> {
     far.mask_where(is_near, near)
 }
 
-/// `x`, at least the rounding unit of its type, with the gradient of `x`.
+/// `x`, or the rounding unit of its type where it is not above 0, with the gradient of `x`.
 fn above_zero(x: Tensor<1>) -> Tensor<1> {
-    let unit = x.dtype().finfo().map_or(f64::EPSILON, |info| info.epsilon);
-    let lift = x.clone().detach();
-    let lift = lift.clone().clamp_min(unit) - lift;
-    x + lift
+    let (least, unit) =
+        x.dtype().finfo().map_or((f64::MIN_POSITIVE, f64::EPSILON), |info| (info.min_positive, info.epsilon));
+    let constant = x.clone().detach();
+    // Of a smaller number the inverse is infinite.
+    let lifted = constant.clone().mask_fill(constant.clone().lower_elem(least), unit);
+    x + (lifted - constant)
 }
