@@ -2,7 +2,7 @@
 //! program `highrank` under another name.
 //!
 //! ```text
-//! cargo run --release --example ptb_mos                                  a generated language, a minute
+//! cargo run --release --example ptb_mos                                  a generated language, seconds
 //! cargo run --release --example ptb_mos -- train DATA --head mos         real text: train.txt, valid.txt and test.txt in a folder
 //! cargo run --release --example ptb_mos -- train --resume RUN            continues a run that was stopped, to the same bits
 //! cargo run --release --example ptb_mos -- train --from RUN              continues training its best model with averaged weights

@@ -50,6 +50,10 @@ impl Runs {
         Self(kept)
     }
 
+    pub fn has(&self, place: &str, value: &str) -> bool {
+        self.0.iter().any(|run| run[place] == value)
+    }
+
     fn head(&self, head: &str) -> Self {
         self.filter(|run| run["head"] == head)
     }

@@ -24,7 +24,7 @@ const HEADS: [(&str, &str); 7] = [
 ];
 
 /// What differs from one line of the table of causes to the next, by the name and the stage in the file.
-const CAUSES: [(&str, &str, &str); 15] = [
+const CAUSES: [(&str, &str, &str); 19] = [
     ("mos-tanh", "causes", "tanh contexts that start at random: the papers' MoS"),
     ("mos-random", "causes", "linear contexts that start at random"),
     ("mos-residual", "causes", "residual contexts, `h + tanh(W h + b)`"),
@@ -34,12 +34,16 @@ const CAUSES: [(&str, &str, &str); 15] = [
     ("mos-2", "causes", "the same, K 2"),
     ("mos-8", "causes", "the same, K 8"),
     ("mos-plif", "causes", "the same, and a PLIF"),
+    ("mos-decay-0", "causes", "the same, no weight decay in place of 0.01"),
+    ("mos-decay-0.1", "causes", "the same, a weight decay of 0.1"),
+    ("mos-untied", "causes", "the same, a decoder of its own"),
     ("facets-1", "heads", "facets: three layers at three positions, K 1"),
     ("facets-2", "heads", "the same, K 2"),
     ("multi-facet", "heads", "the same, K 4"),
     ("multi-facet-1x3", "causes", "the same, one layer at three positions"),
     ("multi-facet-3x1", "causes", "the same, three layers at one position"),
     ("softmax", "heads", "softmax"),
+    ("softmax-untied", "causes", "the same, a decoder of its own"),
 ];
 
 fn stage(name: &str) -> Runs {
@@ -55,8 +59,15 @@ fn percent(value: f64, base: f64) -> String {
     if value == base {
         return "–".into();
     }
-    let percent = 100.0 * (value / base - 1.0);
-    format!("{}{:.1} %", if percent < 0.0 { "−" } else { "+" }, percent.abs())
+    let tenths = (1000.0 * (value / base - 1.0)).round();
+    let sign = if tenths < 0.0 {
+        "−"
+    } else if tenths > 0.0 {
+        "+"
+    } else {
+        ""
+    };
+    format!("{sign}{:.1} %", tenths.abs() / 10.0)
 }
 
 /// A line for each width and head of a stage; `cells` makes the rest of it from the runs of the width, and those of the head.
@@ -67,10 +78,12 @@ fn lines(of: &str, cells: impl Fn(&Runs, &Runs) -> Vec<String>) -> Vec<String> {
     widths.dedup();
     let of_width = |width: f64| {
         let runs = all.number("d_model", width);
-        HEADS.map(|(name, shown)| {
+        let line = |(name, shown): (&str, &str)| {
+            let of_head = runs.has("variant", name).then(|| variant(&runs, name))?;
             let first = vec![width.to_string(), shown.to_string()];
-            row(&[first, cells(&runs, &variant(&runs, name))].concat())
-        })
+            Some(row(&[first, cells(&runs, &of_head)].concat()))
+        };
+        HEADS.into_iter().filter_map(line).collect::<Vec<_>>()
     };
     widths.into_iter().flat_map(of_width).collect()
 }
@@ -82,7 +95,10 @@ fn search() -> Vec<String> {
         rates.sort_by(f64::total_cmp);
         let of = rates.iter().map(|rate| runs.number("lr", *rate).same("valid_ppl"));
         let best = of.clone().fold(f64::INFINITY, f64::min);
-        of.map(|ppl| if ppl == best { format!("**{ppl:.2}**") } else { format!("{ppl:.2}") }).collect()
+        let bold = |ppl| if ppl == best { format!("**{ppl:.2}**") } else { format!("{ppl:.2}") };
+        let mut cells: Vec<_> = of.map(bold).collect();
+        cells.resize(4, "–".into());
+        cells
     })
 }
 
