@@ -90,17 +90,18 @@ struct Outcome {
 fn run(args: &StudyArgs) -> Result<(), Failure> {
     check(args.seeds > 0, "seeds", args.seeds, "at least 1")?;
     let StudyArgs { seeds, seed, json, .. } = *args;
-    let out = args.out.clone().unwrap_or_else(|| fresh_folder("study"));
-    Force::default().check_in(&out, &["learning.svg"])?;
+    if let Some(out) = &args.out {
+        Force::default().check_in(out, &["learning.svg"])?;
+    }
     let name = device::resolve(args.device);
     let config = LanguageConfig::default();
     let [softmax, _] = models(config.vocab);
     print_note(format_args!(
         "trains a softmax and a Mixture of Softmaxes of {} parameters each for {EPOCHS} epochs on a generated language of {} words, whose \
-         next-word distribution is known; about {} on two cores (here: {name})",
+         next-word distribution is known; about {} seconds on two cores (here: {name})",
         grouped(softmax.num_params()),
         grouped(config.vocab),
-        if seeds == 1 { "a minute".to_string() } else { format!("{seeds} minutes") },
+        10 * seeds,
     ));
     let device = device::open(name)?;
     let language = Language::new(config)?;
@@ -127,6 +128,7 @@ fn run(args: &StudyArgs) -> Result<(), Failure> {
         print_table(&outcomes);
         println!("\nvalidation perplexity over epochs, of the first seed:\n{}", lines_as_text(&curves[..2]));
     }
+    let out = args.out.clone().unwrap_or_else(|| fresh_folder("study"));
     let caption = "Validation perplexity on a language whose truth is known";
     create_folder(&out)?;
     picture::save(&perplexities(caption.into(), "epoch", curves), &out.join("learning"))?;

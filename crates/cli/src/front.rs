@@ -67,11 +67,12 @@ pub fn words(commands: &Command, words: Vec<OsString>) -> Result<Vec<OsString>, 
         "eval" => line.eval(),
         "generate" => match line.model_of_run() {
             Some(Model::Seq2seq) => Ok(line.becomes(&["dialog", "respond"])),
-            _ => Ok(line.named("--run", &["generate"])),
+            _ => line.named("--run", &["generate"]),
         },
         "export" => match line.model_of_run() {
             Some(Model::Seq2seq) => Ok(line.becomes(&["dialog", "export"])),
-            _ => Ok(line.named("--run", &["export"])),
+            Some(Model::Gpt) => Err("export knows no transformer: give a run of awd-lstm or seq2seq".into()),
+            _ => line.named("--run", &["export"]),
         },
         "import" => match line.model()? {
             Some(Model::Seq2seq) => Ok(line.becomes(&["dialog", "import"])),
@@ -80,7 +81,7 @@ pub fn words(commands: &Command, words: Vec<OsString>) -> Result<Vec<OsString>, 
         },
         "analyse" if !line.words.is_empty() && !line.words[0].to_string_lossy().starts_with('-') => {
             let what = line.words.remove(0).to_string_lossy().into_owned();
-            Ok(line.named("--run", &["analyse", &what]))
+            line.named("--run", &["analyse", &what])
         }
         "plot" => line.plot(),
         "sweep" => line.sweep(),
@@ -98,6 +99,9 @@ impl Line<'_> {
     fn train(mut self) -> Result<Vec<OsString>, Failure> {
         let asked = self.model()?;
         let from = self.take("--from")?;
+        if from.is_some() && self.has("--resume") {
+            return Err("--from starts a new run and --resume continues one: give one of them".into());
+        }
         let run = from.clone().or_else(|| self.value("--resume").map(|(run, _)| run));
         let of_run = match &from {
             // What is no run is said at once: otherwise the options of another model would be found wrong.
@@ -110,20 +114,20 @@ impl Line<'_> {
             return Err(format!("--model is {asked}, but `{}` is a run of {of_run}", run.display()).into());
         }
         match (of_run.or(asked).unwrap_or(Model::AwdLstm), from) {
-            (Model::AwdLstm, None) => Ok(self.named("--data", &["train"])),
+            (Model::AwdLstm, None) => self.named("--data", &["train"]),
             (Model::AwdLstm, Some(run)) => {
                 self.words.splice(0..0, ["--run".into(), run]);
-                Ok(self.named("--data", &["finetune"]))
+                self.named("--data", &["finetune"])
             }
             (Model::Gpt, Some(run)) => {
                 self.words.splice(0..0, ["--from".into(), run]);
-                Ok(self.named("--data", &["transformer"]))
+                self.named("--data", &["transformer"])
             }
             (Model::Seq2seq, Some(_)) => {
                 Err("--from is for language models and transformers; seq2seq has no such training".into())
             }
-            (Model::Seq2seq, None) => Ok(self.named("--data", &["dialog", "train"])),
-            (Model::Gpt, None) => Ok(self.named("--data", &["transformer"])),
+            (Model::Seq2seq, None) => self.named("--data", &["dialog", "train"]),
+            (Model::Gpt, None) => self.named("--data", &["transformer"]),
         }
     }
 
@@ -137,25 +141,49 @@ impl Line<'_> {
                 self.words.splice(0..0, run);
                 Ok(self.becomes(&["dialog", "eval"]))
             }
-            (_, false) => Ok(self.named("--run", &["eval"])),
-            (Some(Model::AwdLstm) | None, true) => Ok(self.named("--run", &["dynamic-eval"])),
+            (_, false) => self.named("--run", &["eval"]),
+            (Some(Model::AwdLstm) | None, true) => {
+                let others = ["--split", "--limit", "--max-tokens", "--weights"];
+                match others.into_iter().find(|option| self.has(option)) {
+                    Some(option) => Err(format!(
+                        "--dynamic scores all of the validation and the test text with the best weights: leave {option} out"
+                    )
+                    .into()),
+                    None => self.named("--run", &["dynamic-eval"]),
+                }
+            }
             (Some(model), true) => {
-                Err(format!("--dynamic is for language models; this is a run of {model}").into())
+                Err(format!("--dynamic is for runs of awd-lstm; this is a run of {model}").into())
             }
         }
     }
 
     /// Runs are drawn as their curves; a file of lines, as the command that printed them draws it.
     fn plot(self) -> Result<Vec<OsString>, Failure> {
-        let places = self.places(&["plot"]);
+        let (places, has_out) = (self.places(&["plot"]), self.has("--out"));
         let Some(&first) = places.first() else { return Ok(self.becomes(&["plot"])) };
         let path = Path::new(&self.words[first]);
         if path.is_dir() {
-            return Ok(self.named("--run", &["curves"]));
+            let files = places.iter().map(|&at| Path::new(&self.words[at]));
+            if let Some(file) = files.into_iter().find(|path| path.is_file()) {
+                let (file, run) = (file.display(), path.display());
+                return Err(format!(
+                    "`{file}` is a file and `{run}` a folder: plot draws runs or files of lines, not both"
+                )
+                .into());
+            }
+            return self.named("--run", &["curves"]);
         }
         let text = fs::read_to_string(path).map_err(Error::io("read", path))?;
-        let line: serde_json::Value =
-            text.lines().next().and_then(|line| serde_json::from_str(line).ok()).unwrap_or_default();
+        // Blank lines are passed over, as where all lines are read.
+        let first = text.lines().enumerate().find(|(_, line)| !line.trim().is_empty());
+        let line: serde_json::Value = match first {
+            Some((number, line)) => serde_json::from_str(line).map_err(|_| Error::Damaged {
+                path: path.to_path_buf(),
+                reason: format!("line {} is not JSON", number + 1),
+            })?,
+            None => serde_json::Value::Null,
+        };
         let has = |key: &str| !line[key].is_null();
         let command = [
             ("singular_values", "rank"),
@@ -169,6 +197,9 @@ impl Line<'_> {
                 let files: Vec<_> = places.iter().map(|&at| self.words[at].clone()).collect();
                 let mut words = self.words;
                 places.iter().rev().for_each(|&at| drop(words.remove(at)));
+                if command != "sweep" && !has_out {
+                    words.push("--out=.".into());
+                }
                 Ok([command.into(), "--from".into()].into_iter().chain(files).chain(words).collect())
             }
             None => {
@@ -188,7 +219,13 @@ impl Line<'_> {
             path: path.to_path_buf(),
             reason: reason.trim().replace('\n', " "),
         };
-        let table: toml::Table = text.parse().map_err(|error: toml::de::Error| damaged(error.message()))?;
+        let table: toml::Table =
+            text.parse().map_err(|error: toml::de::Error| damaged(&fault(&text, &error)))?;
+        let twice = |key: &&String| key.contains('-') && table.contains_key(&key.replace('-', "_"));
+        if let Some(key) = table.keys().find(twice) {
+            let other = key.replace('-', "_");
+            return Err(damaged(&format!("{key} and {other} are one setting: leave one of them out")).into());
+        }
         for (key, value) in table {
             let option = format!("--{}", key.replace('_', "-"));
             let given = |word: &OsString| {
@@ -205,9 +242,14 @@ impl Line<'_> {
                 toml::Value::Boolean(false) => continue,
                 // Options that are given several times.
                 toml::Value::Array(values) if ["for", "set", "from"].contains(&key.as_str()) => {
+                    if values.iter().any(toml::Value::is_array) {
+                        return Err(
+                            damaged(&format!("{key} must be a list of values without lists in it")).into()
+                        );
+                    }
                     (values, "a list of values")
                 }
-                value => (vec![value], "a value or a list of values"),
+                value => (vec![value], "a value, a list of values, or a list of lists of them"),
             };
             for value in values {
                 let value = plain(&value).ok_or_else(|| damaged(&format!("{key} must be {form}")))?;
@@ -231,6 +273,12 @@ impl Line<'_> {
                 .map_or(word.as_os_str(), OsStr::new);
             Model::of_run(word)
         })
+    }
+
+    /// Whether the line has an option.
+    fn has(&self, option: &str) -> bool {
+        let joined = format!("{option}=");
+        self.words.iter().any(|word| word == option || word.to_string_lossy().starts_with(&joined))
     }
 
     /// The value of an option, and which words say it.
@@ -257,8 +305,7 @@ impl Line<'_> {
 
     /// The words that are neither options nor values of options of a command.
     fn places(&self, command: &[&str]) -> Vec<usize> {
-        let found = command.iter().try_fold(self.commands, |command, name| command.find_subcommand(name));
-        let Some(command) = found else { return vec![] };
+        let Some(command) = self.command(command) else { return vec![] };
         let (mut places, mut values) = (vec![], 0);
         for (at, word) in self.words.iter().enumerate() {
             let text = word.to_string_lossy();
@@ -290,11 +337,30 @@ impl Line<'_> {
     }
 
     /// The line as one of another command, in which what has no name is the value of `option`.
-    fn named(mut self, option: &str, command: &[&str]) -> Vec<OsString> {
-        for &at in self.places(command).iter().rev() {
+    fn named(mut self, option: &str, command: &[&str]) -> Result<Vec<OsString>, Failure> {
+        let places = self.places(command);
+        let is_one = self.command(command).is_some_and(|command| {
+            let mut args = command.get_arguments();
+            args.any(|arg| {
+                arg.get_long() == option.strip_prefix("--") && matches!(arg.get_action(), ArgAction::Set)
+            })
+        });
+        if let (true, [.., last]) = (is_one && places.len() + usize::from(self.has(option)) > 1, &places[..])
+        {
+            // By the name that help has for it.
+            let what = if option == "--data" { "DATA" } else { "RUN" };
+            let last = self.words[*last].to_string_lossy();
+            return Err(format!("one {what} is given already: leave `{last}` out").into());
+        }
+        for &at in places.iter().rev() {
             self.words.insert(at, option.into());
         }
-        self.becomes(command)
+        Ok(self.becomes(command))
+    }
+
+    /// A command by its name and those above it.
+    fn command(&self, names: &[&str]) -> Option<&Command> {
+        names.iter().try_fold(self.commands, |command, name| command.find_subcommand(name))
     }
 
     fn becomes(self, command: &[&str]) -> Vec<OsString> {
@@ -302,14 +368,44 @@ impl Line<'_> {
     }
 }
 
-/// A value as it is written on a command line; lists are separated by commas.
+/// A value as it is written on a command line: commas between the items of a list, colons between lists.
 fn plain(value: &toml::Value) -> Option<String> {
+    let toml::Value::Array(values) = value else { return scalar(value) };
+    let is_list =
+        |value: &toml::Value| value.is_array() || value.as_str().is_some_and(|text| text.contains(','));
+    match values.iter().any(is_list) {
+        // A number among lists says neither.
+        true if !values.iter().all(|value| value.is_array() || value.is_str()) => None,
+        true => joined(values, ":", |value| match value {
+            toml::Value::Array(items) => joined(items, ",", scalar),
+            text => scalar(text),
+        }),
+        false => joined(values, ",", scalar),
+    }
+}
+
+fn joined(
+    values: &[toml::Value],
+    between: &str,
+    text: impl Fn(&toml::Value) -> Option<String>,
+) -> Option<String> {
+    Some(values.iter().map(text).collect::<Option<Vec<_>>>()?.join(between))
+}
+
+/// A value that is no list.
+fn scalar(value: &toml::Value) -> Option<String> {
     match value {
         toml::Value::String(text) => Some(text.clone()),
         toml::Value::Integer(_) | toml::Value::Float(_) => Some(value.to_string()),
-        toml::Value::Array(values) => Some(values.iter().map(plain).collect::<Option<Vec<_>>>()?.join(",")),
         _ => None,
     }
+}
+
+/// What is wrong with a TOML text, and in which line.
+fn fault(text: &str, error: &toml::de::Error) -> String {
+    let before = error.span().and_then(|span| text.get(..span.start));
+    let line = before.map_or(String::new(), |before| format!("line {}: ", before.matches('\n').count() + 1));
+    line + error.message()
 }
 
 #[cfg(test)]
@@ -383,8 +479,21 @@ mod tests {
             ("train --from PATH/dialogues", "seq2seq has no such training"),
             ("train --from PATH/none --head mos", "is not a run folder"),
             ("train D --model", "--model needs a value"),
+            (
+                "train --from PATH/lstm --resume PATH/lstm",
+                "--from starts a new run and --resume continues one",
+            ),
+            ("train a --lr 3 b", "one DATA is given already: leave `b` out"),
+            ("train --data a b", "one DATA is given already: leave `b` out"),
+            ("eval PATH/lstm b", "one RUN is given already: leave `b` out"),
+            ("generate PATH/lstm b", "one RUN is given already: leave `b` out"),
+            ("eval PATH/lstm --dynamic --split test", "with the best weights: leave --split out"),
+            ("eval PATH/lstm --dynamic --limit=9", "leave --limit out"),
+            ("eval PATH/lstm --dynamic --weights last", "leave --weights out"),
             ("eval PATH/transformer --dynamic", "this is a run of gpt"),
             ("plot nowhere.jsonl", "cannot read `nowhere.jsonl`"),
+            ("plot PATH/lstm PATH/lstm/config.json", "plot draws runs or files of lines, not both"),
+            ("export PATH/transformer --out w.safetensors", "export knows no transformer"),
         ] {
             let message = line(&commands, &text.replace("PATH", &path.to_string())).unwrap_err();
             assert!(message.contains(expected), "{text}: {message}");
@@ -402,6 +511,26 @@ mod tests {
             line(&commands, &format!("sweep {file} --lr 7")).unwrap(),
             "sweep --lr 7 --data=ptb --equal=parameters --for=mos:lr=3 --for=softmax:lr=4 --heads=softmax,mos --no-test"
         );
+        for (text, expected) in [
+            ("lstm = [[24, 16], [32, 16]]", "--lstm=24,16:32,16"),
+            ("lstm = [\"24,16\", [32, 16], \"7\"]", "--lstm=24,16:32,16:7"),
+            ("lstm = [24, 16]", "--lstm=24,16"),
+            ("lstm = [[24, 16]]", "--lstm=24,16"),
+        ] {
+            fs::write(&path, text).unwrap();
+            assert_eq!(line(&commands, &format!("sweep {file}")).unwrap(), format!("sweep {expected}"));
+        }
+        for (text, expected) in [
+            ("lstm = [[24, 16], 32]", "lstm must be a value, a list of values, or a list of lists"),
+            ("lstm = [[[24], 16]]", "lstm must be a value, a list of values, or a list of lists"),
+            ("set = [[\"train.lr=3\"]]", "set must be a list of values without lists in it"),
+            ("lr = 3\n\nlr = 4\n", "is damaged: line 3: "),
+            ("d-embedding = 8\nd_embedding = 9\n", "d-embedding and d_embedding are one setting"),
+        ] {
+            fs::write(&path, text).unwrap();
+            let message = line(&commands, &format!("sweep {file}")).unwrap_err();
+            assert!(message.contains(expected) && !message.contains('\n'), "{text}: {message}");
+        }
         fs::write(&path, "lr = {a = 1}\n").unwrap();
         assert!(line(&commands, &format!("sweep {file}")).unwrap_err().contains("lr must be a value"));
         fs::write(&path, "lr = \n").unwrap();
@@ -418,6 +547,10 @@ mod tests {
             let expected = format!("{command} --from {file} --out d");
             assert_eq!(line(&commands, &format!("plot {file} --out d")).unwrap(), expected);
         }
+        fs::write(&path, "{\"slope_mean\":1}").unwrap();
+        assert_eq!(line(&commands, &format!("plot {file}")).unwrap(), format!("plif --from {file} --out=."));
+        fs::write(&path, "\nno object\n").unwrap();
+        assert!(line(&commands, &format!("plot {file}")).unwrap_err().contains("line 2 is not JSON"));
         fs::write(&path, "{\"x\":1}").unwrap();
         assert!(line(&commands, &format!("plot {file}")).unwrap_err().contains("holds nothing to draw"));
     }

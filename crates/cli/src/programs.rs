@@ -85,7 +85,7 @@ struct Highrank {
 /// Trains AWD-LSTM language models with high-rank output layers.
 ///
 /// Without a command, trains a softmax and a Mixture of Softmaxes of equal size on a generated language and sets both
-/// against the truth; that takes about a minute.
+/// against the truth; that takes some ten seconds.
 #[derive(Debug, Parser)]
 #[command(version, args_conflicts_with_subcommands = true)]
 struct PtbMos<T: Args> {
@@ -100,16 +100,21 @@ struct PtbMos<T: Args> {
 /// What can be done. Those that are hidden are what the others become, or were called before.
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Train a model on the text in a folder, continue a run (--resume), or average its best model's weights (--from).
+    /// Train a model on the text in a folder, continue a run (--resume), or start from a run's best model (--from): LSTMs are
+    /// finetuned, a transformer's softmax goes on under another head.
     ///
     /// --model says what is trained: awd-lstm (a language model of LSTMs, the default), gpt (a transformer) or seq2seq (responses in
     /// dialogues); `train --model gpt --help` has the options of that one. A run says itself what it is of.
     #[command(override_usage = TRAIN)]
     Train(Box<TrainArgs>),
     /// Perplexity of a run's best model; with --dynamic, while it learns from what it was scored on.
-    #[command(override_usage = "highrank eval RUN [--split SPLIT] [--limit N] [--dynamic] [OPTIONS]")]
+    ///
+    /// `highrank eval RUN --help` has the options of that run's model.
+    #[command(override_usage = EVAL)]
     Eval(EvalArgs),
     /// Text from a run's best model; of a model of dialogues, answers to the lines of standard input.
+    ///
+    /// `highrank generate RUN --help` has the options of that run's model.
     #[command(override_usage = "highrank generate RUN [OPTIONS]")]
     Generate(GenerateArgs),
     /// What runs of language models have learnt: rank, kl, plif, gradient, compare.
@@ -166,6 +171,10 @@ const TRAIN: &str =
        highrank train --resume RUN [--epochs N]
        highrank train --from RUN [OPTIONS]";
 
+/// How `eval` is used.
+const EVAL: &str = "highrank eval RUN [--split SPLIT] [--limit N] [--weights WEIGHTS] [OPTIONS]
+       highrank eval RUN --dynamic [OPTIONS]";
+
 /// How `train` is used for transformers.
 const TRAIN_GPT: &str =
     "highrank train [DATA] --model gpt [--head HEAD] [--set KEY=VALUE ...] [--out RUN] [OPTIONS]
@@ -206,7 +215,7 @@ struct PlotArgs {
     /// Folders of runs, or files with lines that were printed with --json.
     #[arg(required = true, value_name = "RUN or FILE")]
     what: Vec<std::path::PathBuf>,
-    /// Folder for the picture.
+    /// Folder for the picture [default: the present one; for results of a sweep, their path without its ending].
     #[arg(long, value_name = "DIR")]
     out: Option<std::path::PathBuf>,
     /// Replace a picture that is there.

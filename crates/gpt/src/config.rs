@@ -1,5 +1,7 @@
 //! The shape of a model and how it is trained.
 
+use std::num::Saturating;
+
 use burn::config::Config;
 use burn::module::{Initializer, Module};
 use burn::nn::transformer::TransformerEncoderConfig;
@@ -7,7 +9,7 @@ use burn::nn::{DropoutConfig, Embedding, EmbeddingConfig, LayerNormConfig, Linea
 use burn::tensor::Device;
 use highrank::context::FacetsConfig;
 use highrank::shard::{GroupHandle, Share};
-use highrank::{HeadConfig, TimeAxis};
+use highrank::{ContextConfig, HeadConfig, LogitMapConfig, TimeAxis};
 use runs::data::Corpus;
 use runs::error::check;
 use runs::{Error, WordRows, draw_all, drawn_rows};
@@ -62,6 +64,11 @@ const SPREAD: f64 = 0.02;
 const LOGIT_SPREAD: f64 = 0.5;
 
 impl GptConfig {
+    /// The largest number of learnt scalars that a model is made with.
+    pub const MAX_PARAMETERS: usize = 1 << 40;
+    /// The largest number of layers.
+    pub const MAX_LAYERS: usize = 10_000;
+
     /// Checks every size and probability.
     ///
     /// # Errors
@@ -70,11 +77,14 @@ impl GptConfig {
         let Self { d_model, head, context, layers, d_ff, attention_heads, dropout, facets } = self;
         check(*d_model > 0, "d_model", d_model, "at least 1")?;
         check(*context > 0, "context", context, "at least 1")?;
-        check(*layers > 0, "layers", layers, "at least 1")?;
+        let expected = "at least 1 and at most 10000";
+        check((1..=Self::MAX_LAYERS).contains(layers), "layers", layers, expected)?;
         let divides = *attention_heads > 0 && d_model.is_multiple_of(*attention_heads);
         check(divides, "attention_heads", attention_heads, "a divisor of d_model")?;
         check(self.d_ff() > 0, "d_ff", d_ff.unwrap_or_default(), "at least 1")?;
         check((0.0..1.0).contains(dropout), "dropout", dropout, "in [0, 1)")?;
+        let parameters = self.least_params();
+        check(parameters <= Self::MAX_PARAMETERS, "parameters", parameters, "at most 2^40")?;
         if let Some(facets) = facets {
             let read = (1..=layers + 1).contains(&facets.layers);
             let expected = "from 1 to the number of layers and 1 for the embedding";
@@ -151,7 +161,30 @@ impl GptConfig {
     }
 
     fn d_ff(&self) -> usize {
-        self.d_ff.unwrap_or(4 * self.d_model)
+        self.d_ff.unwrap_or(self.d_model.saturating_mul(4))
+    }
+
+    /// The learnt scalars of all matrices, before any is made. A number that is too large for its type is that type's largest.
+    fn least_params(&self) -> usize {
+        let head = &self.head;
+        let [d, ff, layers, context] = [self.d_model, self.d_ff(), self.layers, self.context].map(Saturating);
+        let [rows, width, hidden, components] =
+            [head.rows(), head.d_embedding, head.d_hidden, head.context.components()].map(Saturating);
+        let [none, two, four] = [0, 2, 4].map(Saturating);
+        let encoder = layers * (four * d * d + two * d * ff);
+        let facets = self
+            .facets
+            .map_or(none, |FacetsConfig { layers, window }| Saturating(layers) * Saturating(window) * d * d);
+        let contexts = match head.context {
+            ContextConfig::Direct(_) => none,
+            _ => hidden * components * width,
+        };
+        let map = match head.logit_map {
+            LogitMapConfig::Plif { knots, .. } => knots,
+            LogitMapConfig::MonotonicNet { units } => units,
+            _ => 0,
+        };
+        (rows * width + context * d + encoder + facets + contexts + Saturating(map)).0
     }
 
     /// Number of learnt scalars. The tied matrix counts once.
@@ -168,6 +201,7 @@ impl GptConfig {
     /// # Errors
     /// What [`num_params`](Self::num_params) says, or if even parts of width 1 are too much.
     pub fn with_parameters(&self, parameters: usize, device: &Device) -> Result<Self, Error> {
+        check(parameters <= Self::MAX_PARAMETERS, "parameters", parameters, "at most 2^40")?;
         let of_width = |width| self.clone().with_d_ff(Some(width));
         let count = |width| of_width(width).num_params(device);
         let least = count(1)?;
@@ -226,6 +260,9 @@ pub struct TrainConfig {
 }
 
 impl TrainConfig {
+    /// The largest number of tokens of a step.
+    pub const MAX_STEP: usize = 1 << 31;
+
     /// Whether the best model is scored on the test text at the end.
     pub fn tests(&self) -> bool {
         self.test.unwrap_or(true)
@@ -253,12 +290,23 @@ impl TrainConfig {
         Ok(())
     }
 
+    /// Checks every setting for sequences of `context` tokens.
+    ///
+    /// # Errors
+    /// As [`validate`](Self::validate), and for steps of more than [`MAX_STEP`](Self::MAX_STEP) tokens.
+    pub fn validate_with(&self, context: usize) -> Result<(), Error> {
+        self.validate()?;
+        let fits = self.batch.saturating_mul(context) <= Self::MAX_STEP;
+        check(fits, "batch", self.batch, "so small that a step has at most 2^31 tokens, batch times context")
+    }
+
     /// Checks that the texts are long enough for sequences of `context` tokens.
     ///
     /// # Errors
-    /// As [`validate`](Self::validate), and [`Error::CorpusTooShort`] for a held-out text in which there is nothing to predict.
+    /// As [`validate_with`](Self::validate_with), and [`Error::CorpusTooShort`] for a held-out text in which there is nothing to
+    /// predict.
     pub fn validate_for(&self, corpus: &Corpus, context: usize) -> Result<(), Error> {
-        self.validate()?;
+        self.validate_with(context)?;
         let fits = context < corpus.train().len();
         check(fits, "context", context, "less than the number of tokens of the training text")?;
         let test = self.tests().then_some(("the test text", corpus.test()));
@@ -284,6 +332,19 @@ mod tests {
         let facets = |layers, window| good.clone().with_facets(Some(FacetsConfig { layers, window }));
         let wrong = [
             (good.clone().with_layers(0), "layers is 0"),
+            (
+                good.clone().with_layers(usize::MAX),
+                "layers is 18446744073709551615, but must be at least 1 and at most 10000",
+            ),
+            (
+                good.clone().with_d_ff(Some(usize::MAX)),
+                "parameters is 18446744073709551615, but must be at most 2^40",
+            ),
+            (good.clone().with_context(1 << 40), "but must be at most 2^40"),
+            (GptConfig::new(12, HeadConfig::softmax(12, 1 << 40).with_tied(true)), "at most 2^40"),
+            (GptConfig::new(12, HeadConfig::monotonic_net(12, 50, 1 << 41).with_tied(true)), "at most 2^40"),
+            (GptConfig::new(12, HeadConfig::mos(12, 12, 50, 1 << 40).with_tied(true)), "at most 2^40"),
+            (GptConfig::new(12, HeadConfig::soft_cap(12, 50, 1e300).with_tied(true)), "cap is 1e300"),
             (good.clone().with_context(0), "context is 0"),
             (good.clone().with_attention_heads(5), "attention_heads is 5, but must be a divisor of d_model"),
             (good.clone().with_dropout(1.0), "dropout is 1"),
@@ -304,6 +365,8 @@ mod tests {
         }
         let good = TrainConfig::new(10);
         good.validate().unwrap();
+        let message = good.clone().with_batch(1 << 60).validate_with(64).unwrap_err().to_string();
+        assert!(message.contains("a step has at most 2^31 tokens"), "{message}");
         let wrong = [
             (TrainConfig::new(0), "steps is 0"),
             (good.clone().with_rounds(3), "rounds is 3, but must be a divisor"),

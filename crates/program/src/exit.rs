@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::fmt::Display;
 use std::process::ExitCode;
 
-use clap::Parser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Command, Parser};
 
 use crate::failure::{Failure, Incomplete};
 use crate::interrupt::Interrupted;
@@ -43,9 +43,14 @@ pub fn exit(result: Result<(), Failure>) -> ExitCode {
 /// # Errors
 /// What is wrong with it, or that help or the version was asked for.
 pub fn read<T: Parser>(program: &'static str, words: Vec<OsString>) -> Result<T, clap::Error> {
-    let mut command = T::command().name(program);
+    let mut command = with_negative_numbers(T::command().name(program));
     let matches = command.try_get_matches_from_mut(std::iter::once(program.into()).chain(words))?;
     T::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+}
+
+/// The command, to which `-1` is a value everywhere: it is refused as a number, not as an option that there is not.
+fn with_negative_numbers(command: Command) -> Command {
+    command.allow_negative_numbers(true).mut_subcommands(with_negative_numbers)
 }
 
 /// Whether a command line is good, but asked for help or the version, or for nothing, which help answers.

@@ -4,11 +4,13 @@
 //! [`replace`](runs::files::replace) does: beside it first, then renamed.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use awd_lstm::train::RunFolder;
 use clap::Args;
 use runs::Error;
+use runs::text::line_fault;
 use serde::de::DeserializeOwned;
 
 use crate::failure::Failure;
@@ -121,7 +123,7 @@ pub fn read_json_lines<T: DeserializeOwned>(path: &Path, what: &str) -> Result<V
     let damaged = |reason| Error::Damaged { path: path.to_path_buf(), reason };
     let objects = lines.map(|(number, line)| {
         serde_json::from_str(line)
-            .map_err(|error| damaged(format!("line {}: no {what}: {error}", number + 1)))
+            .map_err(|error| damaged(format!("line {}: no {what}: {}", number + 1, line_fault(&error))))
     });
     match objects.collect::<Result<Vec<T>, _>>()? {
         none if none.is_empty() => Err(damaged("it has no result".into())),
@@ -129,12 +131,48 @@ pub fn read_json_lines<T: DeserializeOwned>(path: &Path, what: &str) -> Result<V
     }
 }
 
-/// A folder under `runs/` that holds nothing yet, with a name that begins with `name`.
+/// Creates an empty folder under `runs/` with a name that begins with `name`. Programs that are started side by side get one each.
+///
+/// If none can be created, it is the first that is not there: who writes to it will say what is wrong.
 pub fn fresh_folder(name: &str) -> PathBuf {
+    fresh_in(Path::new("runs"), name)
+}
+
+fn fresh_in(folder: &Path, name: &str) -> PathBuf {
+    let taken = |path: &Path| match fs::create_dir(path) {
+        Ok(()) => false,
+        Err(error) => error.kind() == ErrorKind::AlreadyExists || path.exists(),
+    };
+    // Whatever is wrong is found below.
+    let _ = fs::create_dir_all(folder);
     let numbered = (2..).map(|number| format!("{name}-{number}"));
     std::iter::once(name.to_string())
         .chain(numbered)
-        .map(|name| PathBuf::from("runs").join(name))
-        .find(|path| !path.exists())
+        .map(|name| folder.join(name))
+        .find(|path| !taken(path))
         .expect("there is no end of numbers")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_side_by_side_get_a_folder_each() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("runs");
+        let mut made = std::thread::scope(|scope| {
+            let threads = [(); 8].map(|()| scope.spawn(|| fresh_in(&folder, "a")));
+            threads.map(|thread| thread.join().unwrap())
+        });
+        made.sort();
+        assert!(
+            made.windows(2).all(|pair| pair[0] != pair[1]) && made.iter().all(|path| path.is_dir()),
+            "{made:?}"
+        );
+        assert_eq!(fresh_in(&folder, "a"), folder.join("a-9"));
+        // A file in its place is said by whoever writes to it.
+        fs::write(root.path().join("file"), "").unwrap();
+        assert_eq!(fresh_in(&root.path().join("file"), "a"), root.path().join("file/a"));
+    }
 }

@@ -52,7 +52,12 @@ pub fn save_as(picture: &impl Picture, path: &Path) -> Result<(), Failure> {
         picture.draw(&area)?;
         area.present()?;
     }
-    Ok(replace(path, described(&text).as_bytes())?)
+    Ok(replace(path, described(&text).replace(is_no_xml, "\u{fffd}").as_bytes())?)
+}
+
+/// Whether XML 1.0 has no place for a character, which the name of a folder may have.
+fn is_no_xml(letter: char) -> bool {
+    matches!(letter, '\0'..='\x08' | '\x0b' | '\x0c' | '\x0e'..='\x1f' | '\u{fffe}' | '\u{ffff}')
 }
 
 /// Turns light into dark where a page is dark, and leaves the hues.
@@ -294,6 +299,14 @@ mod tests {
         assert!(svg.contains("<title>perplexity") && svg.contains("<desc>"), "{svg}");
         // Nothing else is left there.
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn no_name_breaks_a_picture() {
+        assert_eq!(
+            "a\u{7}\tb\u{ffff}\u{1f600}".replace(is_no_xml, "\u{fffd}"),
+            "a\u{fffd}\tb\u{fffd}\u{1f600}"
+        );
     }
 
     #[test]

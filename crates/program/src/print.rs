@@ -5,9 +5,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
+use std::path::Path;
 use std::sync::OnceLock;
 
-use serde::Serialize;
+use console::Term;
+use serde::{Serialize, Serializer};
 
 /// Prints on standard output, as [`print_out`](crate::print::print_out) does.
 #[macro_export]
@@ -87,6 +89,47 @@ pub fn bits_text(characters: bool, ppls: &[(&str, f64)]) -> String {
     format!(", bits per character {}", bits.join(", "))
 }
 
+/// The words of a text in lines of at most `columns` characters, unless a word is longer.
+pub fn wrapped(text: &str, columns: usize) -> String {
+    let (mut lines, mut width) = (String::new(), 0);
+    for word in text.split_whitespace() {
+        let length = word.chars().count();
+        let fits = width + 1 + length <= columns;
+        if width > 0 {
+            lines.push(if fits { ' ' } else { '\n' });
+        }
+        width = if width > 0 && fits { width + 1 + length } else { length };
+        lines.push_str(word);
+    }
+    lines
+}
+
+/// A line with its control characters, which names of folders may have, as they are written in programs.
+pub fn shown(line: &str) -> String {
+    let mut shown = String::with_capacity(line.len());
+    for letter in line.chars() {
+        match letter.is_control() {
+            true => shown.extend(letter.escape_default()),
+            false => shown.push(letter),
+        }
+    }
+    shown
+}
+
+/// How many columns standard output has, if it is a terminal.
+pub fn terminal_columns() -> Option<usize> {
+    let terminal = Term::stdout();
+    terminal.is_term().then(|| usize::from(terminal.size().1))
+}
+
+/// Serialises a path as text, with a mark for what is no Unicode in it: what was found is printed wherever it lies.
+///
+/// # Errors
+/// Those of the serializer.
+pub fn path_text<S: Serializer>(path: impl AsRef<Path>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&path.as_ref().display())
+}
+
 /// Prints `value` as one line of JSON on standard output, at once.
 pub fn print_json(value: &impl Serialize) {
     let line = serde_json::to_string(value).expect("metrics are plain numbers and names");
@@ -97,4 +140,37 @@ pub fn print_json(value: &impl Serialize) {
 pub fn print_note(line: impl Display) {
     // A terminal that was closed is no reason to stop before work is saved.
     let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[cfg(unix)]
+    #[test]
+    fn a_path_that_is_no_text_is_printed() {
+        use std::ffi::OsStr;
+        use std::os::unix::ffi::OsStrExt;
+
+        #[derive(Serialize)]
+        struct Run<'a> {
+            #[serde(serialize_with = "path_text")]
+            run: &'a Path,
+        }
+        let run = Path::new(OsStr::from_bytes(b"bad\xff"));
+        assert_eq!(serde_json::to_string(&Run { run }).unwrap(), "{\"run\":\"bad\u{fffd}\"}");
+    }
+
+    #[test]
+    fn control_characters_are_shown() {
+        assert_eq!(shown("a\u{1b}[31m b\tc ä"), "a\\u{1b}[31m b\\tc ä");
+    }
+
+    #[test]
+    fn lines_break_between_words() {
+        assert_eq!(wrapped("a bc def  ghij", 6), "a bc\ndef\nghij");
+        assert_eq!(wrapped("a bc def", 8), "a bc def");
+        assert_eq!(wrapped("abcdef g", 3), "abcdef\ng");
+        assert_eq!(wrapped("", 3), "");
+    }
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use console::Term;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use runs::{EpochMetrics, StepMetrics, TrainObserver, ValidationMetrics};
 
@@ -79,6 +80,9 @@ impl Drop for ShareBar {
     }
 }
 
+/// Columns of the bar of a training but for its prefix and its message.
+const BESIDE_MESSAGE: usize = " [########] 100% ".len();
+
 /// Curves that a bar and the observer of a training share.
 type SharedCurves = Arc<Mutex<Curves>>;
 
@@ -90,6 +94,7 @@ fn training_bar(curves: &SharedCurves) -> ProgressBar {
         // A line that cannot be formatted is not shown.
         let _ = text.write_str(&curves.as_wide_as_terminal().unwrap_or_default());
     };
+    // Beside its message it takes `BESIDE_MESSAGE` columns.
     let bar = bar("{prefix} [{bar:8}] {percent:>3}% {wide_msg}\n{curves}");
     let style = bar.style().with_key("curves", below);
     bar.with_style(style)
@@ -245,7 +250,7 @@ impl<'a> Progress<'a> {
     fn left(&self) -> Option<Duration> {
         let (began, before) = self.start;
         let done = self.share - before;
-        (done > 0.0).then(|| began.elapsed().mul_f64((1.0 - self.share) / done))
+        (done > 0.0).then(|| time_left(began.elapsed(), done, 1.0 - self.share))
     }
 
     fn line(&self, line: &str) {
@@ -295,8 +300,11 @@ impl TrainObserver for Progress<'_> {
         }
         self.curves().losses.push(nll);
         self.bar.set_position(position(share));
-        self.bar.set_prefix(format!("{}epoch {epoch}/{epochs}", self.label));
-        self.bar.set_message(message);
+        let prefix = format!("{}epoch {epoch}/{epochs}", self.label);
+        let (_, columns) = Term::stderr().size();
+        let taken = prefix.chars().count() + BESIDE_MESSAGE;
+        self.bar.set_message(fitting(&message, usize::from(columns).saturating_sub(taken)));
+        self.bar.set_prefix(prefix);
     }
 
     fn stop(&mut self) -> bool {
@@ -367,11 +375,24 @@ fn step_texts(interval: &StepMetrics, characters: bool, left: Option<Duration>) 
         if interval.averaging == Some(true) { " averaging" } else { "" },
         left.map_or(String::new(), |left| format!(" eta {}", short(left))),
     );
-    // What a narrow terminal cuts off comes last.
+    // What a narrow terminal has no room for comes last.
     let left = left_text(left);
     let message =
         format!("ppl {}, {tokens_per_s:.0} tokens/s{left}, lr {lr}, gradient norm {norm}", decimal(ppl, 1));
     [line, message]
+}
+
+/// The first items of a list with commas that fit into `columns`; one at least.
+fn fitting(items: &str, columns: usize) -> String {
+    let mut text = String::new();
+    for item in items.split(", ") {
+        let longer = if text.is_empty() { item.to_string() } else { format!("{text}, {item}") };
+        if !text.is_empty() && longer.chars().count() > columns {
+            break;
+        }
+        text = longer;
+    }
+    text
 }
 
 /// The time that is left as the end of a line; nothing where it is not known.
@@ -390,6 +411,11 @@ fn three_digits(value: f64) -> String {
     }
 }
 
+/// Time that a share `left` of a work takes, of which `done` took so long; the longest there is for a work without an end.
+fn time_left(so_far: Duration, done: f64, left: f64) -> Duration {
+    Duration::try_from_secs_f64(so_far.as_secs_f64() * left.max(0.0) / done).unwrap_or(Duration::MAX)
+}
+
 /// A time in two units, such as `3 h 05 min`.
 pub fn short(time: Duration) -> String {
     let seconds = time.as_secs_f64().round() as u64;
@@ -404,6 +430,14 @@ pub fn short(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_time_is_too_long() {
+        let second = Duration::from_secs(1);
+        assert_eq!(time_left(second, 0.25, 0.75), Duration::from_secs(3));
+        assert_eq!(time_left(second, 1e-300, 1.0), Duration::MAX);
+        assert!(short(Duration::MAX).contains(" d "));
+    }
 
     #[test]
     fn times_have_two_units() {
@@ -486,8 +520,22 @@ mod tests {
         progress.on_interval(&interval());
         progress.on_interval(&StepMetrics { nll: 1.0, ppl: 1e300, ..interval() });
         let message = progress.bar.message();
-        assert!(message.starts_with("ppl 1.0e300, 8123 tokens/s, "), "{message}");
+        // As much more as the terminal has room for.
+        assert!(message.starts_with("ppl 1.0e300"), "{message}");
         assert_eq!(progress.curves().line(80).unwrap(), "loss 2.000 █▁ 1.000");
+    }
+
+    #[test]
+    fn a_narrow_terminal_lacks_whole_items() {
+        let [_, message] = step_texts(&interval(), false, Some(Duration::from_secs(4320)));
+        assert_eq!(message, "ppl 7.4, 8123 tokens/s, 1 h 12 min left, lr 14.2, gradient norm 0.213");
+        for columns in 0..90 {
+            let text = fitting(&message, columns);
+            assert!(text == "ppl 7.4" || text.len() <= columns, "{columns}: {text}");
+            assert!(message == text || message[text.len()..].starts_with(", "), "{columns}: {text}");
+        }
+        assert_eq!(fitting(&message, 49), "ppl 7.4, 8123 tokens/s, 1 h 12 min left, lr 14.2");
+        assert_eq!(fitting(&message, 80), message);
     }
 
     #[test]

@@ -44,6 +44,30 @@ pub enum Error {
         path: PathBuf,
     },
 
+    /// A text of characters in one file is too short to be parted.
+    #[error(
+        "data file `{}` has {characters} characters, but needs at least {needed}: its last two twentieths are the validation and the \
+         test text",
+        path.display()
+    )]
+    FileTooShort {
+        /// The file.
+        path: PathBuf,
+        /// Its length.
+        characters: usize,
+        /// The least length.
+        needed: usize,
+    },
+
+    /// A data folder has a text twice: in a file, and in a folder of files.
+    #[error("`{}` and the folder `{}` are both there, and the text is one of them: move the other away", file.display(), folder.display())]
+    TwoTexts {
+        /// The file.
+        file: PathBuf,
+        /// The folder.
+        folder: PathBuf,
+    },
+
     /// A data file is not UTF-8 text.
     #[error("data file `{}`, line {line}: not UTF-8 text", path.display())]
     NotUtf8 {
@@ -136,6 +160,26 @@ pub enum Error {
         /// The folder.
         path: PathBuf,
         /// The file or folder that was looked for.
+        missing: &'static str,
+    },
+
+    /// A run is of another kind than it should be.
+    #[error("`{}` is a run of {found}, but this takes one of a {expected}", path.display())]
+    OtherKind {
+        /// The folder.
+        path: PathBuf,
+        /// Its kind.
+        found: String,
+        /// What it should have trained.
+        expected: &'static str,
+    },
+
+    /// A run does not have the weights that were asked for.
+    #[error("run `{}` has no {missing}", path.display())]
+    NoWeights {
+        /// The folder.
+        path: PathBuf,
+        /// Which weights, and why there are none.
         missing: &'static str,
     },
 

@@ -25,13 +25,22 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     // As for any new file, what the process's umask allows; by default a temporary file is for its owner alone.
     #[cfg(unix)]
     temporary.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    let written = temporary.tempfile_in(folder_of(path)).and_then(|mut file| {
-        file.write_all(bytes)?;
+    let created = temporary.tempfile_in(folder_of(path)).map_err(without_path);
+    let written = created.and_then(|mut file| {
+        file.as_file_mut().write_all(bytes)?;
         file.as_file().sync_all()?;
         file.persist(path).map_err(|error| error.error)
     });
     written.map_err(Error::io("write", path))?;
     sync_folder(folder_of(path))
+}
+
+/// The error without the name of a temporary file, which is nobody's.
+fn without_path(error: io::Error) -> io::Error {
+    match error.to_string().split_once(" at path ") {
+        Some((reason, _)) => io::Error::new(error.kind(), reason),
+        None => error,
+    }
 }
 
 /// Removes the temporary files that a process left in `folder` when it died within a [`replace`]. No other process may be
@@ -260,7 +269,10 @@ mod tests {
         assert!(message.starts_with(&format!("cannot write `{}`: ", folder.display())), "{message}");
         assert_eq!(fs::read_to_string(folder.join("a")).unwrap(), "old");
         assert_eq!(entries(root.path()), ["best.safetensors", "folder"]);
-        assert!(replace(&root.path().join("nowhere/file"), b"new").is_err());
+        let nowhere = root.path().join("nowhere/file");
+        let message = replace(&nowhere, b"new").unwrap_err().to_string();
+        assert!(message.starts_with(&format!("cannot write `{}`: ", nowhere.display())), "{message}");
+        assert!(!message.contains(TEMPORARY), "{message}");
     }
 
     #[test]

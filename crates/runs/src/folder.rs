@@ -194,7 +194,7 @@ impl<S: Settings> Folder<S> {
     /// The configuration, checked; with what [`extend`](Self::extend) changed.
     ///
     /// # Errors
-    /// [`Error::Io`], [`Error::Damaged`], [`Error::RunFormat`], [`Error::NotARun`] for a run of another kind, or the first setting
+    /// [`Error::Io`], [`Error::Damaged`], [`Error::RunFormat`], [`Error::OtherKind`], or the first setting
     /// that is out of range.
     pub fn config(&self) -> Result<RunConfig<S>> {
         match &self.extended {
@@ -232,17 +232,22 @@ impl<S: Settings> Folder<S> {
         hashes::replace(&self.path, CONFIG, &files::json(&self.path.join(CONFIG), config)?)
     }
 
-    /// Checks every file of the run against its hash. A process without the run's lock checks the checkpoint alone, for the one
-    /// with the lock may be writing the others.
+    /// Checks every file of the run against its hash, and that those without one can be written. A process without the run's lock
+    /// checks the checkpoint alone, for the one with the lock may be writing the others.
     ///
     /// # Errors
-    /// [`Error::Damaged`] names the first that was changed.
+    /// [`Error::Damaged`] names the first that was changed, [`Error::Io`] one that cannot be read or written.
     pub fn check(&self) -> Result<()> {
         if self.is_locked() {
             hashes::check_all(&self.path)?;
             // Of a run whose hash is not noted.
             for name in [CONFIG, VOCABULARY, METRICS, BEST_MODEL] {
                 hashes::checked(&self.path, name)?;
+            }
+            // They have no hashes, and are changed after others: whether they can be is found out before.
+            for name in [STEPS, FAILURE] {
+                let path = self.path.join(name);
+                files::if_found(OpenOptions::new().read(true).write(true).open(&path), "write", &path)?;
             }
         }
         if self.checkpoint().exists() { hashes::check_all(&self.checkpoint()) } else { Ok(()) }
@@ -317,40 +322,43 @@ impl<S: Settings> Folder<S> {
     /// The file with the best model's weights, which must exist.
     ///
     /// # Errors
-    /// [`Error::NotARun`] if no epoch is finished yet, [`Error::Damaged`].
+    /// [`Error::NoWeights`] if no epoch is finished yet, [`Error::Damaged`].
     pub fn best_weights(&self) -> Result<PathBuf> {
         match hashes::checked(&self.path, BEST_MODEL)? {
             Some(_) => Ok(self.best().join(MODEL)),
-            None => Err(Error::NotARun {
-                path: self.path.clone(),
-                missing: "best/model.safetensors: no epoch was finished",
-            }),
+            None => Err(self.no_weights("best weights: no epoch was finished")),
         }
     }
 
     /// The file with the weights of the latest checkpoint, which must exist.
     ///
     /// # Errors
-    /// [`Error::NotARun`] if the run was not saved yet, [`Error::Damaged`].
+    /// [`Error::NoWeights`] if the run was not saved yet, [`Error::Damaged`].
     pub fn last_weights(&self) -> Result<PathBuf> {
-        self.saved(MODEL, "checkpoint/model.safetensors: it was not saved yet")
+        self.saved(MODEL, "last weights: it was not saved yet")
     }
 
     /// The file with the averaged weights of the latest checkpoint, which must exist.
     ///
     /// # Errors
-    /// [`Error::NotARun`] if averaging has not begun, or not when the run was saved last, [`Error::Damaged`].
+    /// [`Error::NoWeights`] if averaging has not begun, or not when the run was saved last, [`Error::Damaged`].
     pub fn averaged_weights(&self) -> Result<PathBuf> {
-        self.saved(AVERAGE, "checkpoint/average.safetensors: averaging has not begun")
+        self.saved(AVERAGE, "averaged weights: averaging has not begun")
     }
 
     fn saved(&self, name: &str, missing: &'static str) -> Result<PathBuf> {
-        let path = self.checkpoint().join(name);
-        if !path.is_file() {
-            return Err(Error::NotARun { path: self.path.clone(), missing });
+        let folder = self.checkpoint();
+        if !folder.exists() {
+            return Err(self.no_weights(missing));
         }
-        hashes::checked(&self.checkpoint(), name)?;
-        Ok(path)
+        match hashes::checked(&folder, name)? {
+            Some(_) => Ok(folder.join(name)),
+            None => Err(self.no_weights(missing)),
+        }
+    }
+
+    fn no_weights(&self, missing: &'static str) -> Error {
+        Error::NoWeights { path: self.path.clone(), missing }
     }
 
     /// Replaces the best model.

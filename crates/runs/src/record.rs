@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::folder::{Folder, METRICS, RunState};
 use crate::metrics::{EpochMetrics, FinalMetrics};
 use crate::settings::{RunConfig, Settings};
+use crate::text::line_fault;
 
 /// A run as its folder has it.
 #[derive(Debug, Clone)]
@@ -46,7 +47,7 @@ impl<S: Settings> Record<S> {
     /// Reads the run in `path`. Another process may be training it.
     ///
     /// # Errors
-    /// [`Error::NotARun`] if there is none or it is of another kind, [`Error::Damaged`], [`Error::RunFormat`].
+    /// [`Error::NotARun`] if there is none, [`Error::OtherKind`], [`Error::Damaged`], [`Error::RunFormat`].
     pub fn read(path: &Path) -> Result<Self> {
         let folder = Folder::open(path)?;
         let config = folder.config()?;
@@ -67,7 +68,7 @@ impl<S: Settings> Record<S> {
                 Ok(())
             };
             read().map_err(|error| {
-                Error::damaged(&path.join(METRICS), format!("line {}: {error}", index + 1))
+                Error::damaged(&path.join(METRICS), format!("line {}: {}", index + 1, line_fault(&error)))
             })?;
         }
         let failure = folder.failure().filter(|_| last.is_none());

@@ -206,12 +206,12 @@ impl<S: Settings> RunConfig<S> {
     /// Reads the content of the file `path`, and checks it.
     ///
     /// # Errors
-    /// [`Error::RunFormat`], [`Error::NotARun`] for a run of another kind, [`Error::Damaged`], or a setting out of range.
+    /// [`Error::RunFormat`], [`Error::OtherKind`], [`Error::Damaged`], or a setting out of range.
     pub(crate) fn read(path: &Path, content: Value) -> Result<Self> {
         // The format first: another one may have other fields.
-        if kind_of(path, &content)?.is_some_and(|kind| kind != S::KIND) {
+        if let Some(found) = kind_of(path, &content)?.filter(|kind| kind != S::KIND) {
             let path = path.parent().unwrap_or(path).to_path_buf();
-            return Err(Error::NotARun { path, missing: S::TRAINS });
+            return Err(Error::OtherKind { path, found, expected: S::TRAINS });
         }
         let config: Self = serde_json::from_value(content).map_err(|error| Error::damaged(path, error))?;
         config.validate()?;
@@ -328,10 +328,31 @@ fn goes_on<P: Procedure>(before: &P, now: &P, state: &TrainerState<P::State>) ->
         }
         None | Some(EndReason::Epochs) => return Ok(end_of(before, state).is_some()),
         Some(EndReason::Time) => format!(
-            "its max_minutes is {}, and {:.2} minutes have passed: give more",
-            now.max_minutes().unwrap_or_default(),
-            state.seconds_in_all() / 60.0
+            "--max-time is {}, and {} have passed: give more",
+            time(now.max_minutes().unwrap_or_default() * 60.0),
+            time(state.seconds_in_all())
         ),
         Some(_) => now.over(state),
     })
+}
+
+/// A time in its largest unit, such as `2.4 s` or `1.5 h`.
+fn time(seconds: f64) -> String {
+    let (value, unit) = match seconds {
+        ..60.0 => (seconds, "s"),
+        60.0..3600.0 => (seconds / 60.0, "min"),
+        _ => (seconds / 3600.0, "h"),
+    };
+    format!("{} {unit}", (value * 100.0).round() / 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_a_unit_and_no_long_fractions() {
+        let times = [1.0 / 60.0 * 60.0, 2.412, 90.0, 5400.0, 172_800.0].map(time);
+        assert_eq!(times, ["1 s", "2.41 s", "1.5 min", "1.5 h", "48 h"]);
+    }
 }

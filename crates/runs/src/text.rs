@@ -9,6 +9,11 @@ pub fn comma_list<T: Display>(items: impl IntoIterator<Item = T>) -> String {
     items.join(", ")
 }
 
+/// What is wrong with one line of JSON lines, without the number that JSON gives that line, which is always 1.
+pub fn line_fault(error: &serde_json::Error) -> String {
+    error.to_string().replace(" at line 1 column ", " at column ")
+}
+
 /// Reads a list whose items are separated by commas; blanks around an item are ignored.
 ///
 /// ```

@@ -21,7 +21,7 @@
 
 use std::path::Path;
 
-use awd_lstm::weights::{StateDict, TensorName};
+use awd_lstm::weights::{Noted, StateDict, TensorName};
 use burn::tensor::{DType, Device};
 use runs::error::Result;
 
@@ -43,7 +43,15 @@ pub fn read(path: &Path, config: &ModelConfig, device: &Device) -> Result<Seq2Se
 /// As [`read`].
 pub fn read_as(path: &Path, config: &ModelConfig, device: &Device, dtype: DType) -> Result<Seq2Seq> {
     config.validate()?;
-    let state = StateDict::read(path)?;
+    of_state(&StateDict::read(path)?, config, device, dtype)
+}
+
+/// The model of the given configuration with these weights, of the float type `dtype`.
+///
+/// # Errors
+/// Those of [`ModelConfig::validate`], and [`WeightsMismatch`](runs::Error::WeightsMismatch) as [`read`].
+pub fn of_state(state: &StateDict, config: &ModelConfig, device: &Device, dtype: DType) -> Result<Seq2Seq> {
+    config.validate()?;
     state.check_size(config.num_params())?;
     state.fill(config.try_init(device)?, tensor_name, &[], config.head.name(), dtype)
 }
@@ -55,6 +63,16 @@ pub fn read_as(path: &Path, config: &ModelConfig, device: &Device, dtype: DType)
 /// [`Io`](runs::Error::Io) if the file cannot be written.
 pub fn write(model: &Seq2Seq, path: &Path) -> Result<()> {
     StateDict::of_module(model, tensor_name).write(path, false)
+}
+
+/// As [`write()`], with what no tensor tells of a model of this configuration: its head, and T of a PLIF.
+///
+/// # Errors
+/// As [`write()`].
+pub fn write_noted(model: &Seq2Seq, config: &ModelConfig, path: &Path) -> Result<()> {
+    let plif_bound = config.head.has_plif().then_some(config.plif_bound);
+    let noted = Noted { head: Some(config.head), plif_bound, start_spread: None };
+    StateDict::of_module(model, tensor_name).with_notes(&noted).write(path, false)
 }
 
 /// The tensor for the parameter at `path` in the model; none if the path is unknown.

@@ -131,7 +131,8 @@ impl ModelConfig {
     /// # Errors
     ///
     /// [`Error::InvalidSetting`] names the first setting that is out of range and the range,
-    /// [`Error::Settings`] the two sizes that a tied head without mixture needs to be equal.
+    /// [`Error::Settings`] the two sizes that a tied head without mixture needs to be equal, and [`Error::Head`] what the output
+    /// layer cannot take.
     pub fn validate(&self) -> Result<()> {
         check(self.vocab > 0, "vocab", self.vocab, "at least 1")?;
         check(self.d_embedding > 0, "d_embedding", self.d_embedding, "at least 1")?;
@@ -165,6 +166,11 @@ impl ModelConfig {
             }
         }
         if let Some(clusters) = self.clusters() {
+            // Without the vocabulary: what is wrong with any is said before the text is read.
+            let first = clusters.cutoffs.first().is_none_or(|first| *first > 0);
+            let ascend = clusters.cutoffs.windows(2).all(|pair| pair[0] < pair[1]);
+            let written = format!("{:?}", clusters.cutoffs);
+            check(first && ascend, "cutoffs", written, "in ascending order, each above 0")?;
             clusters.validate(self.vocab)?;
         }
         if self.head.has_plif() {
@@ -174,7 +180,8 @@ impl ModelConfig {
         }
         let parameters = self.num_params();
         check(parameters <= Self::MAX_PARAMETERS, "parameters", parameters, "at most 2^40")?;
-        self.dropouts.validate()
+        self.dropouts.validate()?;
+        Ok(self.head_config().validate()?)
     }
 
     fn validate_lower_components(&self) -> Result<()> {

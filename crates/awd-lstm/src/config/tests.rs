@@ -122,6 +122,16 @@ fn bad_model_settings_are_named() {
     assert!(model_error(|c| c.knots = 0).contains("knots"));
     assert!(model_error(|c| c.plif_bound = 0.0).contains("plif_bound"));
     assert!(model_error(|c| c.plif_bound = f64::NAN).contains("plif_bound"));
+    // What f32 cannot compute with, and pieces too narrow for it.
+    for bound in [1e308, 1e39, 1e38, 1e-46, 1e-37] {
+        assert!(model_error(|c| (c.plif_bound, c.knots) = (bound, 1_000_000)).contains("PLIF"), "{bound}");
+    }
+    for cutoffs in [vec![0], vec![50, 20], vec![5, 5]] {
+        let message = model_error(|c| c.cutoffs = cutoffs.clone());
+        assert!(message.contains("cutoffs is [") && message.contains("in ascending order"), "{message}");
+        assert!(!message.contains("vocabulary"), "{message}");
+    }
+    assert!(model_error(|c| c.cutoffs = vec![100]).contains("vocabulary"));
     assert!(model_error(|c| c.start_spread = Some(-0.1)).contains("start_spread"));
     assert!(model_error(|c| c.start_spread = Some(f64::NAN)).contains("start_spread"));
     assert!(

@@ -138,7 +138,7 @@ fn rows_of(what: &'static str, tokens: usize, batch: usize, min_rows: usize) -> 
     check(batch > 0, "batch", batch, "at least 1")?;
     let rows = tokens / batch;
     if rows < min_rows {
-        return Err(Error::CorpusTooShort { what, tokens, batch, needed: min_rows * batch });
+        return Err(Error::CorpusTooShort { what, tokens, batch, needed: min_rows.saturating_mul(batch) });
     }
     Ok(rows)
 }
@@ -192,6 +192,8 @@ mod tests {
         let error = Batches::new("the training text", &[1, 2, 3, 4, 5], 2, 3).unwrap_err().to_string();
         let expected = "the training text is shorter than one batch: 5 tokens, but 2 columns need at least 6";
         assert_eq!(error, expected);
+        let many = Batches::new("text", &[1, 2], usize::MAX / 2 + 1, 2).unwrap_err().to_string();
+        assert!(many.ends_with(&format!("at least {}", usize::MAX)), "{many}");
         assert!(Batches::new("text", &[1, 2], 0, 2).is_err());
         assert!(Batches::new("text", &[1, 2, 3, 4], 2, 2).is_ok());
     }

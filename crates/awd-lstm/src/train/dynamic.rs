@@ -125,15 +125,57 @@ impl StatisticsOrigin {
     }
 }
 
-/// Statistics as a module, the form in which they are saved.
+/// Statistics as a module, the form in which they were saved before they had a hash.
 #[derive(Module, Debug)]
-struct Saved {
+struct Unhashed {
     /// Sums of squares in the place of the weights.
     squares: LanguageModel,
     /// `[1]`
     batches: Param<Tensor<1>>,
     /// Bytes of the origin's hash.
     origin: Param<Tensor<1>>,
+}
+
+/// The same with a hash, the form in which they are saved.
+#[derive(Module, Debug)]
+struct Saved {
+    squares: LanguageModel,
+    batches: Param<Tensor<1>>,
+    origin: Param<Tensor<1>>,
+    /// Bytes of the SHA-256 of the values of all others.
+    sha256: Param<Tensor<1>>,
+}
+
+/// The name of the hash in a file.
+const SHA256: &str = "sha256";
+
+impl Unhashed {
+    /// SHA-256 of all values, each as a little-endian f32.
+    fn sha256(&self) -> Vec<u8> {
+        struct Values(Sha256);
+        impl ModuleVisitor for Values {
+            fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+                let data = param.val().into_data();
+                let bytes: Vec<u8> = data.iter::<f32>().flat_map(f32::to_le_bytes).collect();
+                self.0.update(&bytes);
+            }
+        }
+        let mut values = Values(Sha256::new());
+        self.visit(&mut values);
+        values.0.finalize().to_vec()
+    }
+
+    /// The same with this hash.
+    fn with_sha256(self, sha256: Param<Tensor<1>>) -> Saved {
+        let Self { squares, batches, origin } = self;
+        Saved { squares, batches, origin, sha256 }
+    }
+}
+
+/// Whether a vector holds these bytes, each as a number.
+fn holds(vector: &Param<Tensor<1>>, bytes: &[u8]) -> bool {
+    let found: Vec<f32> = vector.val().into_data().iter().collect();
+    found.len() == bytes.len() && found.iter().zip(bytes).all(|(found, byte)| *found == f32::from(*byte))
 }
 
 /// Writes statistics of `model` to the file `path`, in the safetensors format.
@@ -150,18 +192,20 @@ pub fn save_statistics(
     let model = model.valid();
     let device = model.device();
     let vector = |values: Vec<f32>| Param::from_tensor(Tensor::from_data(values.as_slice(), &device));
-    let saved = Saved {
+    let bytes = |bytes: &[u8]| vector(bytes.iter().map(|byte| f32::from(*byte)).collect());
+    let saved = Unhashed {
         squares: model.map(&mut Replace { statistics }),
         batches: vector(vec![statistics.batches() as f32]),
-        origin: vector(origin.digest.iter().map(|byte| f32::from(*byte)).collect()),
+        origin: bytes(&origin.digest),
     };
-    save_weights(&saved, path)
+    let sha256 = bytes(&saved.sha256());
+    save_weights(&saved.with_sha256(sha256), path)
 }
 
-/// Reads what [`save_statistics`] wrote for the same model and origin.
+/// Reads what [`save_statistics`] wrote for the same model and origin. A file of an earlier version has no hash, and is read without.
 ///
 /// # Errors
-/// What [`load_weights`] says; [`Error::Damaged`] if they are of another origin.
+/// What [`load_weights`] says; [`Error::Damaged`] if they are not what was written; [`Error::Settings`] if they are of another origin.
 pub fn load_statistics(
     model: &LanguageModel,
     origin: &StatisticsOrigin,
@@ -170,13 +214,27 @@ pub fn load_statistics(
     let model = model.valid();
     let device = model.device();
     let zeros = |count| Param::from_tensor(Tensor::zeros([count], &device));
-    let empty = Saved { squares: model, batches: zeros(1), origin: zeros(StatisticsOrigin::BYTES) };
-    let saved = load_weights(empty, path)?;
-    let found: Vec<f32> = saved.origin.val().into_data().iter().collect();
-    if found.iter().zip(&origin.digest).any(|(found, byte)| *found != f32::from(*byte)) {
-        let reason =
-            "it holds statistics of other weights, of another training text, or of another batch or bptt";
-        return Err(Error::Damaged { path: path.to_path_buf(), reason: reason.to_string() });
+    let empty =
+        || Unhashed { squares: model.clone(), batches: zeros(1), origin: zeros(StatisticsOrigin::BYTES) };
+    let saved = match load_weights(empty().with_sha256(zeros(32)), path) {
+        Ok(Saved { squares, batches, origin, sha256 }) => {
+            let saved = Unhashed { squares, batches, origin };
+            if !holds(&sha256, &saved.sha256()) {
+                let reason = "its values are not those that were written; their SHA-256 is not the one in it";
+                return Err(Error::Damaged { path: path.to_path_buf(), reason: reason.to_string() });
+            }
+            saved
+        }
+        Err(Error::MissingTensor { tensor, .. }) if tensor == SHA256 => load_weights(empty(), path)?,
+        Err(error) => return Err(error),
+    };
+    if !holds(&saved.origin, &origin.digest) {
+        let reason = format!(
+            "`{}` holds statistics of other weights, of another training text, or of another batch or bptt: name another file, or give \
+             these as they were",
+            path.display()
+        );
+        return Err(Error::Settings { reason });
     }
     let batches: f64 = saved.batches.val().into_data().iter().next().unwrap_or(0.0);
     let mut collect = Collect { sums: HashMap::new() };
@@ -298,6 +356,21 @@ mod tests {
         save_statistics(&tracked, &model, &origin(20), &path).unwrap();
         assert_eq!(fs::read(&path).unwrap(), bytes);
         let message = load_statistics(&inner, &origin(10), &path).unwrap_err().to_string();
-        assert!(message.contains("of another batch or bptt"), "{message}");
+        assert!(message.contains("of another batch or bptt") && !message.contains("damaged"), "{message}");
+        // One bit of the last value.
+        let mut flipped = bytes.clone();
+        *flipped.last_mut().unwrap() ^= 1;
+        fs::write(&path, flipped).unwrap();
+        let message = load_statistics(&inner, &origin(20), &path).unwrap_err().to_string();
+        assert!(message.contains("statistics` is damaged: its values are not those"), "{message}");
+        // A file of an earlier version.
+        fs::write(&path, bytes).unwrap();
+        let zeros = |count| Param::from_tensor(Tensor::zeros([count], &inner.device()));
+        let empty =
+            Unhashed { squares: inner.clone(), batches: zeros(1), origin: zeros(StatisticsOrigin::BYTES) };
+        let Saved { squares, batches, origin: of_file, .. } =
+            load_weights(empty.with_sha256(zeros(32)), &path).unwrap();
+        save_weights(&Unhashed { squares, batches, origin: of_file }, &path).unwrap();
+        assert_eq!(load_statistics(&inner, &origin(20), &path).unwrap().batches(), 20);
     }
 }

@@ -12,7 +12,7 @@ use runs::error::{Error, Result};
 pub struct Missing {
     /// The output layer. `None` takes the one that the tensors suggest: `mos` for a mixture, `doc` for one with contexts from
     /// several layers, `mixtape` where there are gates, `softmax` without one, and `plif`, `mos-plif` or `gss` if there are tensors of that name. `moc` and
-    /// `sigsoftmax` cannot be told from `mos` and `softmax`.
+    /// `sigsoftmax` cannot be told from `mos` and `softmax`, but by what the file [notes](StateDict::noted).
     pub head: Option<HeadKind>,
     /// T of a PLIF. Heads without one ignore it.
     pub plif_bound: f64,

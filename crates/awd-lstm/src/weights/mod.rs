@@ -44,10 +44,12 @@
 mod infer;
 mod model;
 mod names;
+mod notes;
 mod pickle;
 mod pytorch;
 mod state_dict;
 
 pub use infer::Missing;
 pub use names::TensorName;
+pub use notes::Noted;
 pub use state_dict::StateDict;

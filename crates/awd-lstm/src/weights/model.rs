@@ -1,6 +1,6 @@
 //! From a model to a state dict and back.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 
 use burn::module::{Module, ModuleMapper, Param};
@@ -41,14 +41,15 @@ impl StateDict {
             let data = values(&parameter);
             (name, if transposed { transpose(&data) } else { data })
         };
-        Self { source: PathBuf::new(), tensors: parameters(module).into_iter().map(named).collect() }
+        let tensors = parameters(module).into_iter().map(named).collect();
+        Self { source: PathBuf::new(), tensors, metadata: BTreeMap::new() }
     }
 
     /// The model of the given configuration with these weights, in the device's own float type.
     ///
     /// # Errors
     /// Those of [`ModelConfig::try_init`]; [`Error::WeightsMismatch`] with every tensor that is missing, left over, of
-    /// another shape or not of real numbers.
+    /// another shape, not of real numbers or with one beyond the float type.
     pub fn model(&self, config: &ModelConfig, device: &Device) -> Result<LanguageModel> {
         self.model_of_dtype(config, device, device.settings().float_dtype.into())
     }
@@ -118,7 +119,12 @@ impl StateDict {
                 }
                 Some(tensor) => {
                     let data = if transposed { transpose(tensor) } else { tensor.clone() };
-                    values.insert(param_id, data.convert_dtype(dtype));
+                    let data = data.convert_dtype(dtype);
+                    // Finite as it was read, but a narrower type may have no such number.
+                    if data.iter::<f64>().any(|value| !value.is_finite()) {
+                        problems.push(format!("{name} holds a number beyond {}", float_name(dtype)));
+                    }
+                    values.insert(param_id, data);
                 }
             }
             known.insert(name);
@@ -133,6 +139,11 @@ impl StateDict {
         }
         Ok(module.map(&mut Replace { values }))
     }
+}
+
+/// A float type in messages: `f32`.
+fn float_name(dtype: DType) -> String {
+    format!("{dtype:?}").to_lowercase()
 }
 
 /// The tensor of a state dict for the parameter at `path`.

@@ -20,6 +20,8 @@ pub struct StateDict {
     /// The file it is from, for messages.
     pub(super) source: PathBuf,
     pub(super) tensors: BTreeMap<String, TensorData>,
+    /// Further entries of a safetensors file, such as those of [`Noted`](super::Noted).
+    pub(super) metadata: BTreeMap<String, String>,
 }
 
 impl StateDict {
@@ -31,20 +33,21 @@ impl StateDict {
     pub fn read(path: &Path) -> Result<Self> {
         let bytes = fs::read(path).map_err(Error::io("read", path))?;
         let damaged = |reason: String| Error::Damaged { path: path.to_path_buf(), reason };
-        let tensors = if pytorch::is_pytorch(&bytes) {
-            pytorch::read(&bytes).map_err(|fault| match fault {
+        let (tensors, metadata) = if pytorch::is_pytorch(&bytes) {
+            let tensors = pytorch::read(&bytes).map_err(|fault| match fault {
                 Fault::Damaged(reason) => damaged(reason),
                 Fault::Object(found) => Error::NotAStateDict { path: path.to_path_buf(), found },
-            })?
+            })?;
+            (tensors, BTreeMap::new())
         } else {
-            from_safetensors(&bytes).map_err(damaged)?
+            (from_safetensors(&bytes).map_err(damaged)?, metadata_of(&bytes))
         };
         for (name, tensor) in &tensors {
             if is_float(tensor.dtype()) && tensor.iter::<f64>().any(|value| !value.is_finite()) {
                 return Err(Error::NonFiniteTensor { path: path.to_path_buf(), tensor: name.clone() });
             }
         }
-        Ok(Self { source: path.to_path_buf(), tensors: plain_names(tensors).map_err(damaged)? })
+        Ok(Self { source: path.to_path_buf(), tensors: plain_names(tensors).map_err(damaged)?, metadata })
     }
 
     /// Writes a safetensors file that PyTorch reads with `safetensors.torch.load_file`. A file that is there is replaced as a
@@ -71,11 +74,11 @@ impl StateDict {
                 Ok((name(plain), view.map_err(|error| failed(error.to_string()))?))
             })
             .collect::<Result<Vec<_>>>()?;
-        // What other programs look for. One entry: several would be written in an order that changes.
-        let metadata = [("format".to_string(), "pt".to_string())].into();
-        let bytes =
-            safetensors::serialize(views, Some(metadata)).map_err(|error| failed(error.to_string()))?;
-        files::replace(path, &bytes)
+        let bytes = safetensors::serialize(views, None).map_err(|error| failed(error.to_string()))?;
+        let mut metadata = self.metadata.clone();
+        // What other programs look for.
+        metadata.insert("format".into(), "pt".into());
+        files::replace(path, &with_metadata(&bytes, &metadata))
     }
 
     /// Names and shapes of the tensors, in the order of the names.
@@ -101,6 +104,28 @@ fn from_safetensors(bytes: &[u8]) -> Result<BTreeMap<String, TensorData>, String
             Ok((name.to_string(), data))
         })
         .collect()
+}
+
+/// The metadata of a safetensors file.
+fn metadata_of(bytes: &[u8]) -> BTreeMap<String, String> {
+    let read = SafeTensors::read_metadata(bytes).ok();
+    read.and_then(|(_, header)| header.metadata().clone()).into_iter().flatten().collect()
+}
+
+/// A safetensors file with metadata, in the order of their names: the library writes them in an order that changes.
+fn with_metadata(bytes: &[u8], metadata: &BTreeMap<String, String>) -> Vec<u8> {
+    let (length, rest) = bytes.split_at(8);
+    let length = u64::from_le_bytes(length.try_into().expect("eight bytes"));
+    let (header, tensors) = rest.split_at(length as usize);
+    let header = header.trim_ascii_end();
+    let entries = serde_json::to_string(metadata).expect("names and texts");
+    let between = if header.len() > 2 { "," } else { "" };
+    let mut longer = format!("{{\"__metadata__\":{entries}{between}").into_bytes();
+    longer.extend_from_slice(&header[1..]);
+    // Tensors begin at a multiple of eight bytes.
+    longer.resize(longer.len().next_multiple_of(8), b' ');
+    let length = (longer.len() as u64).to_le_bytes();
+    [length.as_slice(), longer.as_slice(), tensors].concat()
 }
 
 /// The tensors without the levels that weight dropout and data-parallel training add to their names.

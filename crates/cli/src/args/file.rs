@@ -1,5 +1,7 @@
 //! Settings from a file.
 
+use std::collections::HashSet;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use awd_lstm::{HeadKind, ModelConfig, Preset, TrainConfig};
@@ -8,8 +10,8 @@ use program::device::DeviceName;
 use program::failure::Failure;
 use runs::Error;
 use runs::data::TextConfig;
-use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde::de::{Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 /// Settings of a JSON file: a run's own `config.json`, or an object with only some of its settings.
@@ -68,6 +70,11 @@ impl SettingsFile {
     fn try_read(path: &Path) -> Result<Self, Failure> {
         let in_file = |error: &dyn std::fmt::Display| format!("`{}`: {error}", path.display());
         let text = std::fs::read_to_string(path).map_err(Error::io("read", path))?;
+        // Readers take the last of two values, and a list in place of an object.
+        let Unambiguous { is_object } = serde_json::from_str(&text).map_err(|error| in_file(&error))?;
+        if !is_object {
+            return Err(in_file(&"it must hold an object, such as {\"train\": {\"lr\": 15}}").into());
+        }
         let content: Content = serde_json::from_str(&text).map_err(|error| in_file(&error))?;
         if let Some(origin) = content.finetunes {
             let origin = origin.display();
@@ -115,6 +122,72 @@ impl SettingsFile {
 
     pub fn text(&self, base: &TextConfig) -> TextConfig {
         with(base, "text", &self.text).expect("checked by read")
+    }
+}
+
+/// JSON in which no object has a key twice.
+struct Unambiguous {
+    is_object: bool,
+}
+
+impl<'de> Deserialize<'de> for Unambiguous {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Look)
+    }
+}
+
+/// What is no object.
+const PLAIN: Unambiguous = Unambiguous { is_object: false };
+
+/// Looks at a value and those below it.
+struct Look;
+
+impl<'de> Visitor<'de> for Look {
+    type Value = Unambiguous;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value of JSON")
+    }
+
+    fn visit_unit<E>(self) -> Result<Unambiguous, E> {
+        Ok(PLAIN)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Unambiguous, E> {
+        Ok(PLAIN)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Unambiguous, E> {
+        Ok(PLAIN)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Unambiguous, E> {
+        Ok(PLAIN)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Unambiguous, E> {
+        Ok(PLAIN)
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Unambiguous, E> {
+        Ok(PLAIN)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> Result<Unambiguous, A::Error> {
+        while values.next_element::<Unambiguous>()?.is_some() {}
+        Ok(PLAIN)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Unambiguous, A::Error> {
+        let mut keys = HashSet::new();
+        while let Some(key) = fields.next_key::<String>()? {
+            if keys.contains(&key) {
+                return Err(A::Error::custom(format_args!("`{key}` is given twice")));
+            }
+            fields.next_value::<Unambiguous>()?;
+            keys.insert(key);
+        }
+        Ok(Unambiguous { is_object: true })
     }
 }
 
@@ -175,6 +248,15 @@ mod tests {
             (r#"{"device": "abacus"}"#, "unknown device `abacus`"),
             (r#"{"head": "mos", "model": {"head": "gss"}}"#, "head is mos, but model.head is gss"),
             (r#"{"finetunes": "first"}"#, "a run that was finetuned from `first`"),
+            ("[]", "it must hold an object"),
+            (
+                r#"["small", "mos", null, null, {}, {}, {"lr": 3}, null, null, null, null, null]"#,
+                "it must hold an object",
+            ),
+            (r#"{"train": {"lr": 3, "lr": 30}}"#, "`lr` is given twice at line 1"),
+            (r#"{"model": {"dropouts": {"input": 0, "output": 0, "input": 0.5}}}"#, "`input` is given twice"),
+            (r#"{"train": {}, "train": {"lr": 30}}"#, "`train` is given twice"),
+            (r#"{"model": {"dropouts": [0, 0, 0, 0, 0, 0]}}"#, "model.dropouts: it must be an object"),
         ] {
             let message = read(text).unwrap_err();
             assert!(message.contains(expected) && !message.contains('\n'), "{text}: {message}");

@@ -4,5 +4,5 @@ mod file;
 mod overrides;
 mod training;
 
-pub use overrides::{LstmKnobs, Overrides};
+pub use overrides::{LstmKnobs, Overrides, check_used};
 pub use training::TrainingArgs;

@@ -3,8 +3,8 @@
 use awd_lstm::config::{DecayWhen, LrDecay};
 use awd_lstm::{HeadKind, ModelConfig, Preset, TrainConfig};
 use clap::Args;
-use program::args::List;
 use program::args::{Form, Given, Knob, Knobs};
+use program::args::{List, finite};
 use program::args::{Setting, checked};
 use program::failure::Failure;
 use runs::data::TextConfig;
@@ -26,7 +26,7 @@ pub struct Overrides {
     #[arg(hide = true, long, value_name = "SIZE")]
     pub last_lstm: Option<usize>,
     /// Multiply the learning rate by this factor, above 0 and below 1, when --lr-decay-from or --lr-decay-on-plateau says.
-    #[arg(hide = true, long, value_name = "F")]
+    #[arg(hide = true, long, value_name = "F", value_parser = finite)]
     pub lr_decay: Option<f64>,
     /// Decay the learning rate before every epoch from this one on, counted from 1.
     #[arg(hide = true, long, value_name = "EPOCH", conflicts_with = "lr_decay_on_plateau")]
@@ -135,6 +135,23 @@ impl Overrides {
         self.given.apply("model", &model)
     }
 
+    /// Refuses sizes of parts that a head does not have. (In a sweep other heads may have them.)
+    pub fn check_used(&self, head: HeadKind) -> Result<(), Failure> {
+        let mixtape = head == HeadKind::Mixtape;
+        check_used(
+            &self.given,
+            head,
+            &[
+                ("components", head.is_mixture(), "mixture"),
+                ("lower-components", head.reads_layers(), "contexts from several layers"),
+                ("frequent", mixtape, "gates"),
+                ("d-gate", mixtape, "gates"),
+                ("knots", head.has_plif(), "PLIF"),
+                ("plif-bound", head.has_plif(), "PLIF"),
+            ],
+        )
+    }
+
     /// A procedure with what was given.
     pub fn procedure(&self, mut train: TrainConfig) -> Result<TrainConfig, Failure> {
         train.lr_decay = self.lr_decay(train.lr_decay)?;
@@ -155,6 +172,22 @@ impl Overrides {
             (Some(_), None) => Err("--lr-decay needs --lr-decay-from EPOCH or --lr-decay-on-plateau".into()),
             (None, Some(_)) => Err("--lr-decay-from and --lr-decay-on-plateau need --lr-decay F".into()),
         }
+    }
+}
+
+/// Refuses those of the settings, each with whether a head uses it and the part that it is of, that are given in vain.
+pub fn check_used<K: Knobs>(
+    given: &Given<K>,
+    head: HeadKind,
+    settings: &[(&str, bool, &str)],
+) -> Result<(), Failure> {
+    let is_given = |name: &str| {
+        let knob = K::ALL.iter().find(|knob| knob.name == name);
+        knob.is_some_and(|knob| given.value::<serde_json::Value>(knob.place).is_some())
+    };
+    match settings.iter().find(|(name, used, _)| !used && is_given(name)) {
+        Some((name, _, part)) => Err(format!("--{name} is given, but the {head} head has no {part}").into()),
+        None => Ok(()),
     }
 }
 
@@ -239,6 +272,8 @@ mod tests {
             assert_eq!(changed(line), [place], "{line}");
         }
         assert_eq!(settings("--max-time=1h30m")["train"]["max_minutes"], 90.0);
+        let given = parse("--patience 3 --set train.patience=null").given;
+        assert_eq!((given.value::<usize>("train.patience"), given.is_null("train.patience")), (None, true));
         // --set has the last word.
         let both = settings(
             "--set train.lr=3 --lr 4 --dropout-latent 0.1 --set model.dropouts.latent=0.25 --lstm 9,8 --set model.lstm_sizes=[7,6]",
@@ -263,6 +298,7 @@ mod tests {
         for (line, expected) in [
             ("--lr fast", "'fast' for '--lr <LR>': train.lr: invalid type: string"),
             ("--components 3.5", "'3.5' for '--components <K>'"),
+            ("--lr-decay nan", "'nan' for '--lr-decay <F>': a finite number is needed"),
             ("--cutoffs 3,", "'3,' for '--cutoffs <WORDS>'"),
             ("--precision bf15", "unknown variant `bf15`"),
             ("--set train.lrr=3", "train.lrr: unknown field `lrr`"),

@@ -6,11 +6,15 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use program::chart::perplexities;
 use program::failure::Failure;
-use program::files::{Force, create_folder};
+use program::files::{Force, absolute, create_folder};
 use program::picture;
+use program::print::{print_note, shown};
 use program::statistics::decimal;
 use runs::Error;
+use runs::text::line_fault;
 use serde::{Deserialize, Serialize};
+
+use crate::training::Record;
 
 /// A line a validation, in a run's folder.
 const METRICS: &str = "metrics.jsonl";
@@ -56,7 +60,17 @@ struct Curve {
 /// Draws the validation perplexities of runs in one picture.
 pub fn run(args: &CurvesArgs) -> Result<(), Failure> {
     args.force.check_in(&args.out, &["curves.svg"])?;
-    let curves = args.runs.iter().map(|path| Curve::read(path)).collect::<Result<Vec<_>, _>>()?;
+    let mut curves = vec![];
+    let is_again = |index: usize| {
+        let path = absolute(&args.runs[index]);
+        args.runs[..index].iter().any(|other| absolute(other) == path)
+    };
+    for (index, path) in args.runs.iter().enumerate() {
+        match is_again(index) {
+            true => print_note(format_args!("left out: `{}` is given twice", path.display())),
+            false => curves.push(Curve::read(path)?),
+        }
+    }
     if let Some(other) = curves.iter().find(|curve| curve.axis != curves[0].axis) {
         let first = &curves[0];
         return Err(format!(
@@ -76,7 +90,8 @@ pub fn run(args: &CurvesArgs) -> Result<(), Failure> {
         match args.json {
             true => println!("{}", serde_json::to_string(curve)?),
             false => {
-                println!("{:<24} best validation perplexity {}", curve.run, decimal(curve.best_valid_ppl, 2));
+                let best = decimal(curve.best_valid_ppl, 2);
+                println!("{:<24} best validation perplexity {best}", shown(&curve.run));
             }
         }
     }
@@ -89,6 +104,9 @@ pub fn run(args: &CurvesArgs) -> Result<(), Failure> {
 impl Curve {
     fn read(folder: &Path) -> Result<Self, Failure> {
         let path = folder.join(METRICS);
+        if !path.is_file() && Record::exists(folder) {
+            return Err(nothing_to_draw(folder));
+        }
         if !path.is_file() {
             return Err(Error::NotARun { path: folder.to_path_buf(), missing: METRICS }.into());
         }
@@ -97,7 +115,7 @@ impl Curve {
         for (number, line) in text.lines().enumerate() {
             let metrics: Metrics = serde_json::from_str(line).map_err(|error| Error::Damaged {
                 path: path.clone(),
-                reason: format!("line {}: {error}", number + 1),
+                reason: format!("line {}: {}", number + 1, line_fault(&error)),
             })?;
             let Some(ppl) = metrics.valid_ppl else { continue };
             match (metrics.epoch, metrics.step) {
@@ -113,7 +131,7 @@ impl Curve {
             }
         }
         if points.is_empty() {
-            return Err(format!("run `{}` has no finished epoch to draw", folder.display()).into());
+            return Err(nothing_to_draw(folder));
         }
         Ok(Self {
             run: name(folder),
@@ -122,6 +140,10 @@ impl Curve {
             points,
         })
     }
+}
+
+fn nothing_to_draw(run: &Path) -> Failure {
+    format!("run `{}` has no finished epoch to draw", run.display()).into()
 }
 
 /// The last part of a run's path.
@@ -167,6 +189,10 @@ mod tests {
             run(&args(&[folder.path(), folder.path()], folder.path())).unwrap();
             let svg = fs::read_to_string(folder.path().join("curves.svg")).unwrap();
             assert!(svg.contains(axis) && svg.contains(&curve.run), "{svg}");
+            // The same run twice is one curve.
+            let force = Force { force: true };
+            run(&CurvesArgs { force, ..args(&[folder.path()], folder.path()) }).unwrap();
+            assert_eq!(fs::read_to_string(folder.path().join("curves.svg")).unwrap(), svg);
         }
     }
 

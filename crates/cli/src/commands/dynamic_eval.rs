@@ -1,6 +1,6 @@
 //! `dynamic-eval`: perplexities of a model that learns from what it was scored on.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use awd_lstm::data::Batches;
@@ -16,13 +16,13 @@ use program::args::TokenArgs;
 use program::device::{self, DeviceChoice};
 use program::failure::Failure;
 use program::files::Force;
-use program::print::{print_json, print_note};
+use program::print::{path_text, print_json, print_note};
 use program::progress::ShareBar;
 use program::statistics::decimal;
 use runs::data::{Corpus, Fingerprint};
 use runs::error::check;
-use runs::load_weights;
 use runs::optim::{DynamicConfig, DynamicForm, GradientStatistics};
+use runs::{Error, load_weights};
 use serde::Serialize;
 
 use crate::training::{TEST, VALID, load_held_out, other_texts, require_test};
@@ -34,7 +34,8 @@ pub struct DynamicEvalArgs {
     /// Folder of the run.
     #[arg(long, value_name = "RUN")]
     pub run: PathBuf,
-    /// Folder with valid.txt and test.txt in the words of the run [default: the run's].
+    /// Folder with valid.txt and test.txt in the words of the run [default: the run's]. If it has a training text, that must be
+    /// the run's, and is read in place of it: the run's own folder need not be there.
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
     /// Which published form of the root mean square: program or paper.
@@ -76,6 +77,7 @@ pub struct DynamicEvalArgs {
 /// Perplexities with and without learning from what was scored, and all that they depend on.
 #[derive(Debug, Serialize)]
 struct Perplexities {
+    #[serde(serialize_with = "path_text")]
     run: PathBuf,
     head: HeadKind,
     parameters: usize,
@@ -116,8 +118,19 @@ pub fn run(args: &DynamicEvalArgs) -> Result<(), Failure> {
     if let Some(file) = args.statistics.as_ref().filter(|file| !file.exists()) {
         Force::default().check(file)?;
     }
-    let corpus = args.tokens.or(config.tokens.as_ref()).load(&config.data, &config.text, false)?;
-    config.corpus.check(&corpus)?;
+    let moved = args.data.as_ref().filter(|data| has_training_text(data));
+    let data = moved.unwrap_or(&config.data);
+    let corpus = args.tokens.or(config.tokens.as_ref()).load(data, &config.text, false)?;
+    match moved {
+        None => config.corpus.check(&corpus)?,
+        // The texts that are scored may be others.
+        Some(_) => {
+            let now = Fingerprint { train: Fingerprint::of(&corpus).train, ..config.corpus.clone() };
+            if let Some((what, [before, now])) = config.corpus.difference(&now) {
+                return Err(Error::DataChanged { what, before, now }.into());
+            }
+        }
+    }
     let held_out = match &args.data {
         Some(data) => load_held_out(data, &config.text, run.vocabulary()?)?,
         None => corpus.clone(),
@@ -140,6 +153,10 @@ pub fn run(args: &DynamicEvalArgs) -> Result<(), Failure> {
         );
     }
     Ok(())
+}
+
+fn has_training_text(data: &Path) -> bool {
+    ["train.txt", "train", "text8"].iter().any(|name| data.join(name).exists())
 }
 
 struct Evaluation<'a> {

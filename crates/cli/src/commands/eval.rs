@@ -10,7 +10,7 @@ use burn::tensor::Device;
 use gpt::Transformer;
 use program::device::{self, DeviceName};
 use program::failure::Failure;
-use program::print::{print_json, print_note, with_bits};
+use program::print::{path_text, print_json, print_note, with_bits};
 use program::progress::Working;
 use program::ranks::{agree, refuse};
 use runs::data::{Fingerprint, Part};
@@ -26,6 +26,7 @@ use crate::training::{load_held_out, other_texts, require_test};
 /// The object on standard output.
 #[derive(Debug, Serialize)]
 struct Evaluated {
+    #[serde(serialize_with = "path_text")]
     run: PathBuf,
     head: HeadKind,
     parameters: usize,
@@ -74,7 +75,7 @@ pub fn run(args: &EvalArgs, ranks: &Ranks) -> Result<(), Failure> {
             run: args.run.clone(),
             head: config.model.head,
             parameters: config.model.num_params(),
-            weights: args.weights,
+            weights: args.weights.unwrap_or(Weights::Best),
             scores,
             tokens,
             seconds,
@@ -99,7 +100,7 @@ fn prepare(args: &EvalArgs, device: DeviceName, ranks: &Ranks) -> Result<Prepare
         check(tokens > 1, "max-tokens", tokens, "at least 2")?;
     }
     let texts = texts(args, &run, &config, ranks.is_first())?;
-    let weights = args.weights.file(&run)?;
+    let weights = args.weights.unwrap_or(Weights::Best).file(&run)?;
     let device = device::open_at(device, ranks.local_rank())?;
     let model = load_weights(config.model.try_init(&device)?, &weights)?;
     Ok((config, texts, model))

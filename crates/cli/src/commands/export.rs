@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use awd_lstm::train::RunFolder;
-use awd_lstm::weights::StateDict;
+use awd_lstm::weights::{Noted, StateDict};
 use clap::{Args, ValueEnum};
 use program::device::{self, DeviceName};
 use program::failure::Failure;
 use program::files::Force;
-use program::print::print_json;
+use program::print::{path_text, print_json};
+use program::statistics::grouped;
 use runs::load_weights;
 use serde::Serialize;
 
@@ -45,6 +46,7 @@ pub enum Names {
 
 #[derive(Debug, Serialize)]
 struct Exported {
+    #[serde(serialize_with = "path_text")]
     file: PathBuf,
     tensors: usize,
     parameters: usize,
@@ -71,7 +73,7 @@ pub fn run(args: &ExportArgs) -> Result<(), Failure> {
     // A file is read and written, nothing is computed: the CPU does for every device.
     let device = device::open(DeviceName::any_cpu())?;
     let model = load_weights(config.model.try_init(&device)?, &run.best_weights()?)?;
-    let state = StateDict::of_model(&model);
+    let state = StateDict::of_model(&model).with_notes(&Noted::of(&config.model));
     state.write(&args.out, args.names == Names::Wrapped)?;
     let exported = Exported {
         file: args.out.clone(),
@@ -84,7 +86,7 @@ pub fn run(args: &ExportArgs) -> Result<(), Failure> {
         println!(
             "{} tensors of {} parameters written to {}",
             exported.tensors,
-            exported.parameters,
+            grouped(exported.parameters),
             exported.file.display()
         );
     }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use awd_lstm::ModelConfig;
-use awd_lstm::train::{RunConfig, RunFolder};
+use awd_lstm::train::{AwdLstm, RunConfig, RunFolder};
 use clap::Args;
 use program::args::{RecordArgs, ReduceArgs, TokenArgs};
 use program::device::{self, DeviceChoice, DeviceName};
@@ -14,7 +14,7 @@ use runs::Versions;
 use runs::ranks::Ranks;
 
 use crate::args::Overrides;
-use crate::training::{Folder, Job, Output, absolute, finetuning, fresh_folder};
+use crate::training::{Folder, Job, Output, absolute, finetuning};
 
 /// Options of `finetune`.
 #[derive(Debug, Clone, Args)]
@@ -56,17 +56,20 @@ pub struct FinetuneArgs {
 pub fn run(args: &FinetuneArgs, program: &'static str, ranks: &Ranks) -> Result<(), Failure> {
     let output = Output::new(format!("{program} train"), args.json, &args.record, ranks, false)?;
     let ranks = agree(ranks, args.reduce.apply_to(ranks).map_err(Failure::from))?;
-    let (config, out) = agree(&ranks, settings(args))?;
+    let (config, folder) = agree(&ranks, settings(args))?;
     let tokens = args.tokens.or(config.tokens.as_ref());
     let corpus = load_in_turn(&ranks, || tokens.load(&config.data, &config.text, false))?;
     agree(&ranks, config.corpus.check(&corpus).map_err(Failure::from))?;
     let vocab_parallel = args.reduce.vocab_parallel;
     let job = Job { config: &config, text: &corpus, output: &output, ranks: &ranks, vocab_parallel };
-    job.train_and_print(Folder::New(out))
+    job.train_and_print(folder)
 }
 
 /// All of the new run's settings, and its folder.
-fn settings(args: &FinetuneArgs) -> Result<(RunConfig, PathBuf), Failure> {
+fn settings(args: &FinetuneArgs) -> Result<(RunConfig, Folder<AwdLstm>), Failure> {
+    if args.overrides.given.has_section("text") {
+        return Err("train --from keeps how the run's text is read: leave --set text.… out".into());
+    }
     let origin = RunFolder::open(&args.run)?;
     let config = origin.config()?;
     origin.best_weights()?;
@@ -79,7 +82,8 @@ fn settings(args: &FinetuneArgs) -> Result<(RunConfig, PathBuf), Failure> {
     };
     if weights(&model) != config.model {
         return Err("train --from keeps the sizes of the run's model: leave --d-embedding, --lstm, --layers, --last-lstm, \
-                    --components, --lower-components, --cutoffs, --knots, --plif-bound and --untied out"
+                    --components, --lower-components, --cutoffs, --frequent, --d-gate, --knots, --plif-bound and --untied out, \
+                    and of --set model.… all but dropouts and precision"
             .into());
     }
     let procedure = finetuning(&config.preset, &config.train, &args.overrides)?;
@@ -90,8 +94,8 @@ fn settings(args: &FinetuneArgs) -> Result<(RunConfig, PathBuf), Failure> {
     let tokens = args.tokens.or(config.tokens.as_ref());
     let name =
         absolute(&args.run).file_name().map_or("run".into(), |name| name.to_string_lossy().into_owned());
-    let out = args.out.clone().unwrap_or_else(|| fresh_folder(&format!("{name}-finetuned")));
-    check_run_folder(&out)?;
+    args.out.as_deref().map_or(Ok(()), check_run_folder)?;
+    let folder = Folder::new(args.out.clone(), || format!("{name}-finetuned"));
     let config = RunConfig {
         versions: Versions::current(),
         device: device.to_string(),
@@ -103,5 +107,5 @@ fn settings(args: &FinetuneArgs) -> Result<(RunConfig, PathBuf), Failure> {
         extensions: vec![],
         ..config
     };
-    Ok((config, out))
+    Ok((config, folder))
 }

@@ -3,14 +3,15 @@
 use std::path::PathBuf;
 
 use awd_lstm::train::{RunConfig, RunFolder};
-use awd_lstm::weights::{Missing, StateDict};
-use awd_lstm::{HeadKind, Preset};
+use awd_lstm::weights::{Missing, Noted, StateDict};
+use awd_lstm::{HeadKind, ModelConfig, Preset};
 use clap::Args;
 use program::args::TextArgs;
 use program::device::{self, DeviceName};
 use program::failure::Failure;
 use program::files::{check_run_folder, refuse_file};
-use program::print::print_json;
+use program::print::{path_text, print_json, print_note};
+use program::statistics::grouped;
 use runs::data::{Corpus, Fingerprint, Vocabulary};
 use runs::{Error, Versions};
 use serde::Serialize;
@@ -19,6 +20,7 @@ use crate::training::absolute;
 
 /// Options of `import`.
 #[derive(Debug, Clone, Args)]
+#[command(allow_negative_numbers = true)]
 pub struct ImportArgs {
     /// Weights: a safetensors file, or a state dict that `torch.save` wrote.
     #[arg(long, value_name = "FILE")]
@@ -35,14 +37,14 @@ pub struct ImportArgs {
     /// Folder to write the run to.
     #[arg(long, value_name = "RUN")]
     pub out: PathBuf,
-    /// Output layer [default: what the tensors suggest: mos, softmax, plif, mos-plif or gss].
+    /// Output layer [default: that of the file, if `export` wrote it; or what the tensors suggest: mos, softmax, plif, mos-plif or gss].
     #[arg(long)]
     pub head: Option<HeadKind>,
-    /// T of a PLIF, which bends on [-T, T].
-    #[arg(long, value_name = "T", default_value_t = 20.0)]
-    pub plif_bound: f64,
+    /// T of a PLIF, which bends on [-T, T] [default: that of the file, or 20].
+    #[arg(long, value_name = "T")]
+    pub plif_bound: Option<f64>,
     /// The contexts of a mixture are linear and started at the softmax, with noise of this spread, as with model.start_spread
-    /// [default: tanh contexts].
+    /// [default: what the file says, or tanh contexts].
     #[arg(long, value_name = "SPREAD")]
     pub start_spread: Option<f64>,
     /// Where dropouts and procedure are from, for further training.
@@ -56,6 +58,7 @@ pub struct ImportArgs {
 /// What is printed of a model that was imported.
 #[derive(Debug, Serialize)]
 pub struct Imported<M> {
+    #[serde(serialize_with = "path_text")]
     pub run: PathBuf,
     #[serde(flatten)]
     pub model: M,
@@ -69,8 +72,14 @@ pub fn run(args: &ImportArgs) -> Result<(), Failure> {
     let text = args.text.config();
     text.validate()?;
     let state = StateDict::read(&args.weights)?;
-    let (head, plif_bound, start_spread) = (args.head, args.plif_bound, args.start_spread);
-    let mut missing = Missing { head, plif_bound, start_spread, ..Missing::default() };
+    let noted = match state.noted()? {
+        // Settings of another head.
+        Noted { head: Some(head), .. } if args.head.is_some_and(|given| given != head) => Noted::default(),
+        noted => noted,
+    };
+    let mut missing = Missing { head: args.head.or(noted.head), ..Missing::default() };
+    missing.plif_bound = args.plif_bound.or(noted.plif_bound).unwrap_or(missing.plif_bound);
+    missing.start_spread = args.start_spread.or(noted.start_spread);
     let head = state.model_config(&missing)?.head;
     missing.dropouts = args.preset.model(head, 1).dropouts;
     let model = state.model_config(&missing)?;
@@ -109,15 +118,17 @@ pub fn run(args: &ImportArgs) -> Result<(), Failure> {
     };
     // A file is read and written, nothing is computed: the CPU does for every device.
     let model = state.model(&config.model, &device::open(DeviceName::any_cpu())?)?;
+    guessed(args, &noted, &config.model).iter().for_each(print_note);
     RunFolder::create(&args.out, &config, &vocabulary)?.save_best(&model)?;
     if args.json {
         print_json(&imported);
     } else {
         let Imported { model, parameters, .. } = &imported;
         println!(
-            "{} with {parameters} parameters, {} words, embedding {}, LSTMs {:?}{}, run folder {}",
+            "{} with {} parameters, {} words, embedding {}, LSTMs {:?}{}, run folder {}",
             model.head,
-            model.vocab,
+            grouped(*parameters),
+            grouped(model.vocab),
             model.d_embedding,
             model.lstm_sizes,
             if model.head.is_mixture() {
@@ -130,4 +141,25 @@ pub fn run(args: &ImportArgs) -> Result<(), Failure> {
         );
     }
     Ok(())
+}
+
+/// What of a model neither its file nor the command line said, a line each.
+fn guessed(args: &ImportArgs, noted: &Noted, model: &ModelConfig) -> Vec<String> {
+    let (head, mut lines) = (model.head, vec![]);
+    let alike = match head {
+        HeadKind::Mos => Some(HeadKind::Moc),
+        HeadKind::Softmax => Some(HeadKind::Sigsoftmax),
+        _ => None,
+    };
+    if let (Some(other), None) = (alike, args.head.or(noted.head)) {
+        lines.push(format!("head taken from the tensors: {head}; {other} has the same ones, see --head"));
+    }
+    if head.has_plif() && args.plif_bound.or(noted.plif_bound).is_none() {
+        lines.push(format!("T of the PLIF taken to be {}, see --plif-bound", model.plif_bound));
+    }
+    let may_start = matches!(head, HeadKind::Moc | HeadKind::Mos | HeadKind::MosPlif);
+    if may_start && noted.head.is_none() && args.start_spread.is_none() {
+        lines.push("contexts of the mixture taken to be tanh, see --start-spread".into());
+    }
+    lines
 }

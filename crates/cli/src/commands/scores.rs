@@ -29,9 +29,10 @@ pub struct EvalArgs {
     /// Score only the first N tokens of a text.
     #[arg(long, visible_alias = "limit", value_name = "N")]
     pub max_tokens: Option<usize>,
-    /// Which weights: best (those with the lowest validation perplexity), last or averaged (those of the latest checkpoint).
-    #[arg(long, default_value = "best", hide_possible_values = true)]
-    pub weights: Weights,
+    /// Which weights: best (those with the lowest validation perplexity), last or averaged (those of the latest checkpoint)
+    /// [default: best; the last of a transformer that was stopped before its first validation].
+    #[arg(long, hide_possible_values = true)]
+    pub weights: Option<Weights>,
     /// Where to compute: auto (the fastest there is), flex, ndarray, wgpu or cuda.
     #[arg(long, default_value_t)]
     pub device: DeviceChoice,

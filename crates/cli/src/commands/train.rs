@@ -4,7 +4,7 @@ mod dry_run;
 
 use std::path::{Path, PathBuf};
 
-use awd_lstm::train::{RunConfig, RunFolder};
+use awd_lstm::train::{AwdLstm, RunConfig, RunFolder};
 use awd_lstm::{HeadKind, ModelConfig, TrainConfig};
 use clap::Args;
 use program::args::ReduceArgs;
@@ -17,7 +17,7 @@ use runs::ranks::Ranks;
 use runs::{Error, Extension, Versions};
 
 use crate::args::{Overrides, TrainingArgs};
-use crate::training::{Folder, Job, Output, absolute, device_of, extend, fresh_folder, lock};
+use crate::training::{Folder, Job, Output, absolute, device_of, extend, lock};
 
 /// Options of `train`.
 #[derive(Debug, Clone, Args)]
@@ -45,7 +45,7 @@ pub struct TrainArgs {
     /// One JSON object a validation, and one at the end or of the dry run, on standard output, and nothing else there.
     #[arg(long)]
     pub json: bool,
-    /// Output layer: softmax, moc, mos, doc, mixtape, sigsoftmax, gss, plif or mos-plif [default: mos].
+    /// Output layer: softmax, moc, mos, doc, mixtape, sigsoftmax, gss, plif, mos-plif or adaptive [default: mos].
     #[arg(long)]
     pub head: Option<HeadKind>,
     /// How several processes work together.
@@ -87,7 +87,7 @@ pub fn run(args: &TrainArgs, program: &'static str, ranks: &Ranks) -> Result<(),
 }
 
 fn start(args: &TrainArgs, output: &Output, ranks: &Ranks) -> Result<(), Failure> {
-    let (train, data, out) = agree(ranks, check(args))?;
+    let (train, data, folder) = agree(ranks, check(args))?;
     if args.dry_run {
         refuse(ranks, "train --dry-run")?;
     }
@@ -110,21 +110,22 @@ fn start(args: &TrainArgs, output: &Output, ranks: &Ranks) -> Result<(), Failure
         return dry_run::run(&config, &corpus, args.json);
     }
     let vocab_parallel = args.reduce.vocab_parallel;
-    Job { config: &config, text: &corpus, output, ranks, vocab_parallel }.train_and_print(Folder::New(out))
+    Job { config: &config, text: &corpus, output, ranks, vocab_parallel }.train_and_print(folder)
 }
 
 /// Checks what can be checked before the text is read: the procedure, the text's folder, and the folder to write to.
-fn check(args: &TrainArgs) -> Result<(TrainConfig, &Path, PathBuf), Failure> {
+fn check(args: &TrainArgs) -> Result<(TrainConfig, &Path, Folder<AwdLstm>), Failure> {
     if args.change_device {
         return Err("--change-device continues a run elsewhere: it needs --resume RUN".into());
     }
     let train = args.training.procedure(&args.overrides)?;
     // Settings are checked before the text is read, whatever its vocabulary turns out to be.
     args.model(args.training.model(args.head(), 1, &args.overrides).least_vocab())?;
+    args.overrides.check_used(args.head())?;
     args.out.as_deref().map_or(Ok(()), check_run_folder)?;
-    let name = format!("{}-{}-{}", args.training.preset(), args.head(), train.seed);
-    let out = args.out.clone().unwrap_or_else(|| fresh_folder(&name));
-    Ok((train, args.training.data(args.data.as_deref(), "train")?, out))
+    let name = || format!("{}-{}-{}", args.training.preset(), args.head(), train.seed);
+    let folder = Folder::new(args.out.clone(), name);
+    Ok((train, args.training.data(args.data.as_deref(), "train")?, folder))
 }
 
 fn resume(args: &TrainArgs, path: &Path, output: &Output, ranks: &Ranks) -> Result<(), Failure> {
@@ -178,6 +179,13 @@ fn opened(
 /// What is to be changed of the run.
 fn extension(args: &TrainArgs, config: &RunConfig) -> Result<Extension, Failure> {
     let given = &args.overrides.given;
+    let limits = [
+        ("train.max_minutes", config.train.max_minutes.is_some()),
+        ("train.patience", config.train.patience.is_some()),
+    ];
+    if let Some((place, _)) = limits.into_iter().find(|(place, has)| *has && given.is_null(place)) {
+        return Err(format!("{place} cannot be taken back from a run: give a number").into());
+    }
     let device = device_of(args.training.device, args.change_device, &config.device)?;
     Ok(Extension {
         epochs: given.value("train.epochs"),

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use burn::tensor::Device;
 use program::device::{self, DeviceName};
 use program::failure::Failure;
+use program::files::fresh_folder;
 use program::interrupt::Interrupt;
 use program::print::{bits_text, print_json, with_bits};
 use program::ranks::agree;
@@ -20,8 +21,17 @@ use crate::training::output::Output;
 pub enum Folder<S: Settings> {
     /// A run to be started.
     New(PathBuf),
+    /// A run to be started in a new folder below `runs/`, with a name that begins so.
+    Fresh(String),
     /// A run to be continued, locked; by rank 0, if there are several.
     Old(runs::Folder<S>),
+}
+
+impl<S: Settings> Folder<S> {
+    /// The folder `out` of a run to be started, or a new one that is named when the run is.
+    pub fn new(out: Option<PathBuf>, name: impl FnOnce() -> String) -> Self {
+        out.map_or_else(|| Self::Fresh(name()), Self::New)
+    }
 }
 
 /// The settings of what is trained on a text.
@@ -160,15 +170,10 @@ impl<K: Kind> Job<'_, K> {
         trainer: &mut Trainer<K::Task>,
         folder: Folder<SettingsOf<K>>,
     ) -> Result<Placed<SettingsOf<K>>, Failure> {
-        let &Self { config, ref text, ranks, .. } = self;
+        let &Self { config, ranks, .. } = self;
         match folder {
-            Folder::New(path) => {
-                if let Some(origin) = &config.finetunes {
-                    K::start(trainer, origin, ranks)?;
-                }
-                let create = || Ok(runs::Folder::create(&path, config, text.vocabulary())?);
-                Ok((agree(ranks, ranks.is_first().then(create).transpose())?, false))
-            }
+            Folder::New(path) => self.create(trainer, || path),
+            Folder::Fresh(name) => self.create(trainer, || fresh_folder(&name)),
             Folder::Old(run) => {
                 let restored = agree(ranks, trainer.restore(&run).map_err(Failure::from))?;
                 // Else it has gone back to its own start, if it has one: the origin's best model may be another by now.
@@ -178,6 +183,20 @@ impl<K: Kind> Job<'_, K> {
                 Ok((Some(run).filter(|_| ranks.is_first()), restored))
             }
         }
+    }
+
+    /// Starts a run. Its folder is asked for last, by rank 0 alone: a start that is refused leaves none.
+    fn create(
+        &self,
+        trainer: &mut Trainer<K::Task>,
+        path: impl FnOnce() -> PathBuf,
+    ) -> Result<Placed<SettingsOf<K>>, Failure> {
+        let &Self { config, ref text, ranks, .. } = self;
+        if let Some(origin) = &config.finetunes {
+            K::start(trainer, origin, ranks)?;
+        }
+        let create = || Ok(runs::Folder::create(&path(), config, text.vocabulary())?);
+        Ok((agree(ranks, ranks.is_first().then(create).transpose())?, false))
     }
 }
 

@@ -15,7 +15,7 @@ pub use finetuning::finetuning;
 pub use held_out::{TEST, VALID, load_held_out, other_texts, require_test};
 pub use job::{Folder, Job, Kind, lock};
 pub use output::Output;
-pub use program::files::{absolute, fresh_folder};
+pub use program::files::absolute;
 pub use vocabulary::words;
 
 /// What the folder of a language model's run says of it.

@@ -221,6 +221,8 @@ fn settings_out_of_range() {
         ("--vocab-size 5", "vocab_size is 5, but must be at least 6"),
         ("--d-utterance 0", "d_utterance is 0"),
         ("--head plif --knots 0", "knots is 0"),
+        ("--head softmax --components 3", "--components is given, but the softmax head has no mixture"),
+        ("--knots 3", "--knots is given, but the mos head has no PLIF"),
         ("--head mos-plif --plif-bound -1", "plif_bound is -1"),
         ("--init nan", "'nan' for '--init <W>'"),
         ("--set text.max_words=0", "max_words is 0"),
@@ -268,11 +270,16 @@ fn folders_that_are_no_run_of_dialogues() {
     refused(path, &format!("dialog train --data data {SMALL} --out first"), &["`first` already holds a run"]);
 
     // Runs of other programs.
-    refused(path, "rank --run first", &["`first` is not a run folder: it has no language model"]);
+    let expected = "`first` is a run of seq2seq, but analyses look into runs of awd-lstm and gpt";
+    refused(path, "rank --run first", &[expected]);
     fs::create_dir(path.join("words")).unwrap();
     let config = fs::read_to_string(path.join("first/config.json")).unwrap();
     edit(&path.join("words"), "config.json", config.replace(r#""kind": "seq2seq""#, r#""kind": "awd-lstm""#));
-    refused(path, "dialog eval words", &["`words` is not a run folder: it has no model of dialogues"]);
+    refused(
+        path,
+        "dialog eval words",
+        &["`words` is a run of awd-lstm, but this takes one of a model of dialogues"],
+    );
     let old = r#"{"versions": {"awd_lstm": "0.2.0", "burn": "0.22.1", "format": 3}}"#;
     fs::write(path.join("words/config.json"), old).unwrap();
     refused(
@@ -399,7 +406,7 @@ fn an_interrupted_run_goes_on_to_the_same_end() {
 fn exported_weights_come_back_as_the_same_model() {
     let folder = folder();
     let path = folder.path();
-    train(path, "--out first --head mos");
+    train(path, "--out first --head moc");
     refused(path, "dialog export first --out first.pt", &["`first.pt` would not be a safetensors file"]);
     let exported = objects(path, "dialog export first --out first.safetensors --json").remove(0);
     refused(path, "dialog export first --out first.safetensors", &["`first.safetensors` exists already"]);
@@ -411,7 +418,8 @@ fn exported_weights_come_back_as_the_same_model() {
         &["first.safetensors"],
     );
     let imported = objects(path, &format!("{line} --out second")).remove(0);
-    assert_eq!(exported["parameters"], imported["parameters"]);
+    assert_eq!((&exported["parameters"], &imported["head"]), (&imported["parameters"], &"moc".into()));
+    refused(path, &format!("{line} --epochs 0 --out run").replace(" --json", ""), &["epochs is 0"]);
     objects(path, "dialog export second --out again.safetensors --json");
     let tensors = |name: &str| super::weights::tensors(&path.join(name));
     assert!(tensors("again.safetensors") == tensors("first.safetensors"));

@@ -70,10 +70,17 @@ fn each_text_and_any_slice_of_it_is_scored() {
         ),
         ("--max-tokens 1", "max-tokens is 1, but must be at least 2"),
         ("--max-tokens 9", "the validation text is shorter than one batch: 9 tokens"),
-        ("--weights averaged", "it has no checkpoint/average.safetensors: averaging has not begun"),
+        ("--weights averaged", "error: run `first` has no averaged weights: averaging has not begun"),
+        ("--limit -1", "invalid value '-1' for '--max-tokens <N>'"),
     ] {
         refused(path, &format!("eval --run first {more}"), &[expected]);
     }
+    // What was there and is gone is damage.
+    let last = path.join("first/checkpoint/model.safetensors");
+    fs::rename(&last, path.join("elsewhere")).unwrap();
+    let missing = "checkpoint/model.safetensors` is damaged: it is missing";
+    refused(path, "eval --run first --weights last", &[missing]);
+    fs::rename(path.join("elsewhere"), last).unwrap();
     let train = path.join("data/train.txt");
     let text = fs::read_to_string(&train).unwrap();
     fs::write(&train, text.replacen("word1", "word2", 1)).unwrap();
@@ -121,7 +128,11 @@ fn the_projections_of_a_mixture_have_a_rate_and_a_share() {
     assert!(steps("slow").iter().all(|line| (0.0..1.0).contains(&number(line, "latent_share"))));
     // It is the same as before if it says 1, and nothing to a head without mixture.
     assert_eq!(train("one", "--latent-lr 1")["valid_ppl"], plain["valid_ppl"]);
-    let softmax = |out: &str, more: &str| train(out, &format!("--head softmax {more}"));
+    let softmax = |out: &str, more: &str| {
+        let small = SMALL.replace(" --components 3", "");
+        let line = format!("train {small} --head softmax --epochs 1 --out {out} --json {more}");
+        objects(path, &line).remove(1)
+    };
     assert_eq!(softmax("with", "--latent-lr 0.1")["valid_ppl"], softmax("without", "")["valid_ppl"]);
     assert!(steps("with").iter().all(|line| line.get("latent_share").is_none()));
     refused(path, "train --resume slow --latent-lr 0.2", &["train.latent_lr is 0.2 now, but 0.1 in the run"]);

@@ -205,17 +205,29 @@ fn data_that_cannot_be_used() {
 #[test]
 fn names_that_do_not_exist() {
     let folder = folder();
-    let train = |more: &str| format!("train {SMALL} --out run {more}");
+    let train = |more: &str| {
+        let small =
+            if more.contains("adaptive") { SMALL.replace(" --components 3", "") } else { SMALL.into() };
+        format!("train {small} --out run {more}")
+    };
     for (more, expected) in [
-        ("--preset huge", &["unknown preset `huge`", "small, paper"][..]),
+        ("--head sigsoftmax", &["--components is given, but the sigsoftmax head has no mixture"][..]),
+        ("--knots 3", &["--knots is given, but the mos head has no PLIF"]),
+        (
+            "--lower-components 2",
+            &["--lower-components is given, but the mos head has no contexts from several layers"],
+        ),
+        ("--set model.d_gate=8", &["--d-gate is given, but the mos head has no gates"]),
+        ("--preset huge", &["unknown preset `huge`", "small, paper"]),
         (
             "--head doc --lower-components 1,1,1",
             &["lower_components is [1, 1, 1]", "one number for each layer below the last LSTM"],
         ),
         (
             "--head adaptive --cutoffs 9,5",
-            &["the cutoffs are [9, 5]", "in ascending order", "below the vocabulary's"],
+            &["cutoffs is [9, 5], but must be in ascending order, each above 0"],
         ),
+        ("--head adaptive --cutoffs 5,99", &["the cutoffs are [5, 99]", "below the vocabulary's"]),
         ("--head softmix", &["unknown head `softmix`", "softmax, moc, mos", "mos-plif"]),
         ("--device abacus", &["unknown device `abacus`", "auto, flex, ndarray, wgpu, cuda"]),
         ("--colour blue", &["--colour"]),

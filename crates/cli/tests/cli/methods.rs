@@ -88,7 +88,7 @@ fn dynamic_evaluation_learns_from_what_was_scored() {
         |more: &str, expected: &str| refused(path, &format!("dynamic-eval --run first {more}"), &[expected]);
     refuse(
         "--statistics statistics --batch 20",
-        "statistics` is damaged: it holds statistics of other weights",
+        "`statistics` holds statistics of other weights, of another training text, or of another batch or bptt",
     );
     refuse("--form sum", "unknown form `sum`; known: program, paper");
     refuse("--batch 10 --lr 1e30", "the perplexity of the validation text is not finite");
@@ -98,6 +98,13 @@ fn dynamic_evaluation_learns_from_what_was_scored() {
     refuse("--weight-dropout 1", "weight_dropout is 1");
     refuse("--weight-dropout 0.5 --statistics other", "--statistics keeps statistics without dropout only");
     refuse("--bptt 0", "bptt is 0");
+    // After the data folder was moved, its training text is where it is.
+    fs::rename(path.join("data"), path.join("moved")).unwrap();
+    refuse("--lr 1", "data` does not exist");
+    assert_eq!(eval("--data moved")["valid_ppl"], program["valid_ppl"]);
+    fs::copy(path.join("moved/test.txt"), other.join("train.txt")).unwrap();
+    refuse("--data other", "the training text is not the one that the run was started with");
+    fs::rename(path.join("moved"), path.join("data")).unwrap();
     refuse("--batch 0", "batch is 0");
     fs::write(path.join("statistics"), &file[..file.len() / 2]).unwrap();
     refuse("--statistics statistics --batch 10", "statistics` is damaged");

@@ -271,6 +271,22 @@ fn changed_text_and_changed_settings_are_named() {
     assert_eq!(strip(&fs::read(path.join("first/checkpoint/state.json")).unwrap()), strip(&before));
 }
 
+#[test]
+fn a_limit_is_not_taken_back_by_null() {
+    let folder = folder();
+    let path = folder.path();
+    let train = format!("train {SMALL} --epochs 1 --json");
+    objects(path, &format!("{train} --patience 9 --max-time 1h --out first"));
+    for place in ["train.patience", "train.max_minutes"] {
+        let told = format!("{place} cannot be taken back from a run: give a number");
+        refused(path, &format!("train --resume first --set {place}=null"), &[&told]);
+    }
+    refused(path, "train --resume first --max-time -5s", &["a time needs its unit and must be above 0"]);
+    // A run that has none takes it for what it is.
+    objects(path, &format!("{train} --set train.patience=null --out second"));
+    objects(path, "train --resume second --set train.patience=null --json");
+}
+
 /// Every file of a finished run, damaged in two ways: going on for longer is refused, and nothing is written.
 #[test]
 fn a_resume_that_fails_changes_nothing() {

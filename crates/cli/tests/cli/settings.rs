@@ -83,10 +83,9 @@ fn set_has_the_last_word_for_every_model() {
 fn a_runs_own_file_repeats_it() {
     let folder = folder();
     let path = folder.path();
-    let first = format!(
-        "train {SMALL} --head gss --lstm 16,12 --epochs 2 --lower-case --patience 3 --out first --json"
-    );
-    objects(path, &first.replace("--lstm 16,12 --components", "--components"));
+    let small = SMALL.replace("--lstm 16,12 --components 3", "");
+    let first = "--head gss --lstm 16,12 --epochs 2 --lower-case --patience 3 --out first --json";
+    objects(path, &format!("train {small} {first}"));
     objects(path, "train --config first/config.json --out second --json");
     let (one, two) = (config(path, "first"), config(path, "second"));
     assert_eq!(one, two);
@@ -306,9 +305,17 @@ fn finetuning_takes_other_settings_but_no_other_sizes() {
     assert_eq!(config["model"]["dropouts"]["weight"], 0.1);
     assert_eq!(config["train"].get("lr_decay"), None);
     assert_eq!(lines(&path.join("second/steps.jsonl"))[0]["step"], 3);
-    for more in ["--d-embedding 16", "--lstm 20,12", "--components 2", "--untied"] {
-        refused(path, &format!("finetune --run first --out run {more}"), &["train --from keeps the sizes"]);
+    for more in
+        ["--d-embedding 16", "--lstm 20,12", "--components 2", "--untied", "--frequent 3", "--d-gate 3"]
+    {
+        let option = more.split(' ').next().unwrap();
+        let expected = ["train --from keeps the sizes", option];
+        refused(path, &format!("finetune --run first --out run {more}"), &expected);
     }
+    let text = "finetune --run first --out run --set text.vocab_size=0";
+    refused(path, text, &["train --from keeps how the run's text is read"]);
+    let head = "finetune --run first --out run --set model.head=gss";
+    refused(path, head, &["train --from keeps that of an LSTM's run"]);
     refused(path, "finetune --run first --out run --average-from-start=false", &["averages from the start"]);
     refused(path, "train --config second/config.json --out run", &["a run that was finetuned from"]);
 }

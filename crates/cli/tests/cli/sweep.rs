@@ -215,11 +215,29 @@ fn runs_are_listed_with_damaged_ones() {
     let folder = folder();
     let path = folder.path();
     let train = |out: &str, more: &str| {
-        let line = format!("train {SMALL} --d-embedding 12 --components 2 --out {out} --json {more}");
-        objects(path, &line.replace("--epochs 2", "--epochs 1"))
+        let components = if more.contains("softmax") { "" } else { "--components 2" };
+        let line = format!("train {SMALL} --d-embedding 12 {components} --out {out} --json {more}");
+        objects(path, &line.replace("--epochs 2", "--epochs 1").replace("--knots 50", ""))
     };
     let first = train("all/first", "");
     train("all/deep/second", "--head softmax");
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+
+        // One folder that cannot be read hides no run in another.
+        let shut = path.join("all/a-shut");
+        fs::create_dir(&shut).unwrap();
+        fs::set_permissions(&shut, fs::Permissions::from_mode(0o000)).unwrap();
+        let output = run(path, "runs all --json");
+        assert_eq!(parsed(str::from_utf8(&output.stdout).unwrap()).len(), 2);
+        // Some users may read all.
+        assert!(
+            fs::read_dir(&shut).is_ok() || stderr(&output, 0).contains("left out: cannot read `all/a-shut`")
+        );
+        fs::set_permissions(&shut, fs::Permissions::from_mode(0o700)).unwrap();
+        fs::remove_dir(&shut).unwrap();
+    }
     fs::create_dir_all(path.join("all/broken")).unwrap();
     fs::write(path.join("all/broken/config.json"), "{").unwrap();
     fs::create_dir_all(path.join("all/empty")).unwrap();

@@ -37,6 +37,19 @@ fn results_are_drawn_anew_from_their_lines() {
         1
     );
 
+    // Nothing is counted twice.
+    let twice = super::run(path, "sweep --from out out --out twice --json");
+    let notes = crate::harness::stderr(&twice, 0);
+    assert!(notes.contains("left out: 4 results that are given twice"), "{notes}");
+    assert_eq!(crate::harness::parsed(str::from_utf8(&twice.stdout).unwrap()), first);
+    // A rate that one sweep varied is a setting of a run with one rate, too.
+    let lines = read(path, "lines.jsonl");
+    let [line, rest] = [lines.lines().next().unwrap(), lines.split_once('\n').unwrap().1];
+    fs::write(path.join("one.jsonl"), line.replace("\"settings\":{\"lr\":2}", "\"settings\":{}") + "\n")
+        .unwrap();
+    fs::write(path.join("rest.jsonl"), rest).unwrap();
+    objects(path, "sweep --from rest.jsonl one.jsonl --out merged --json");
+    assert!(!read(path, "merged/by-lr.svg").contains("learning rate)"));
     // Sizes that are the same within each sweep differ between them.
     let nameless = read(path, "lines.jsonl")
         .lines()

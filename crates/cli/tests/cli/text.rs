@@ -119,7 +119,7 @@ fn one_billion_word_is_read_in_lower_case_with_a_capped_vocabulary() {
     let folder = folder();
     let path = folder.path();
     let train = format!("train {SMALL} --preset billion-word --head softmax --lstm 12 --epochs 1 --json")
-        .replace("--lstm 16,12", "");
+        .replace("--lstm 16,12 --components 3", "");
     objects(path, &format!("{train} --out first"));
     let capped =
         |lower: bool, size: usize| json!({"characters": false, "lower_case": lower, "vocab_size": size});

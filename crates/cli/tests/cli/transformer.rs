@@ -44,8 +44,30 @@ fn settings_that_make_no_model_are_refused() {
         ("--steps 10 --epochs 1", &["--steps", "--epochs"]),
         ("--steps 10 --warmup 10", &["warmup is 10"]),
         ("--clip nan", &["'nan' for '--clip <NORM>'"]),
+        ("--head plif --plif-bound nan", &["'nan' for '--plif-bound <T>': a finite number is needed"]),
+        ("--head soft-cap --cap inf", &["'inf' for '--cap <C>': a finite number is needed"]),
+        ("--head soft-cap --cap 1e300", &["cap is 1e300"]),
+        ("--dropout-latent nan", &["a finite number is needed"]),
+        ("--start inf", &["`inf` is neither a spread, such as 0.02, nor random"]),
+        ("--d-ff 18446744073709551615", &["parameters is 18446744073709551615, but must be at most 2^40"]),
+        (
+            "--parameters 18446744073709551615",
+            &["parameters is 18446744073709551615, but must be at most 2^40"],
+        ),
+        ("--layers 18446744073709551615", &["layers is 18446744073709551615, but must be"]),
+        ("--vocab-size 10000000000000", &["but must be at most 2^40"]),
+        ("--head monotonic-net --units 100000000000000", &["but must be at most 2^40"]),
+        ("--batch 1000000000000000000", &["batch is 1000000000000000000, but must be so small"]),
+        ("--data file", &["`file` is a file; name a folder"]),
+        ("--run data --lr 3", &["--lr", "--run"]),
+        ("--run data --head plif", &["--head", "--run"]),
         ("--valid-tokens 1", &["valid_tokens is 1"]),
         ("--eval-tokens 1", &["eval_tokens is 1"]),
+        // All tokens, as without it.
+        ("--set train.eval_tokens=null --steps 0", &["steps is 0"]),
+        ("--head plif --plif-bound 1e308", &["PLIF's bound T is 1e308"]),
+        ("--steps -1", &["'-1' for '--steps <N>'"]),
+        ("--checkpoint-every -5s", &["a time needs its unit and must be above 0"]),
         ("--characters", &["--characters is given, but the generated language"]),
         ("--vocab-size 2", &["vocab_size is 2"]),
         ("--device abacus", &["unknown device `abacus`"]),
@@ -55,9 +77,10 @@ fn settings_that_make_no_model_are_refused() {
             "--data data --head mos --parameters 900",
             &["parameters is 900, but with a feed-forward part of width 1 the model has"],
         ),
-        ("--data data --d-ff 99999999999", &["GB for weights and gradients, but this machine has"]),
+        ("--data data --d-ff 999999999", &["GB for weights and gradients, but this machine has"]),
         ("--run data", &["`data` is not a run folder"]),
     ];
+    fs::write(folder.path().join("file"), "").unwrap();
     for (line, expected) in cases {
         refused(
             folder.path(),
@@ -251,6 +274,9 @@ fn a_softmax_goes_on_as_another_head() {
         let of_run = config(path, &format!("{name}-next"));
         assert!(of_run["finetunes"].as_str().unwrap().ends_with("softmax"), "{of_run}");
     }
+    // It keeps the settings that are not given.
+    train("--from moc-next --head moc --lr 1e-12 --out moc-same");
+    assert_eq!(config(path, "moc-same")["model"], config(path, "moc-next")["model"]);
     // A mixture goes on as itself, with the facets that it has.
     train("--from moc-next --head moc --start 0 --lr 1e-12 --out moc-again");
     let facets = |run: &str| config(path, run)["model"]["facets"].clone();
@@ -260,6 +286,10 @@ fn a_softmax_goes_on_as_another_head() {
     for (line, expected) in [
         ("--from softmax --d-model 4 --head mos", "--d-model"),
         ("--from softmax --head mos --set model.layers=2", "train --from keeps the sizes"),
+        (
+            "--from softmax --head mos --set text.vocab_size=0",
+            "train --from keeps how the run's text is read",
+        ),
         ("--from mos-next --head plif", "has the head mos: a softmax goes on as another head"),
         ("--from mos-next --head mos --facets none", "has the head mos: a softmax goes on as another head"),
         ("--from softmax --head mos --model seq2seq", "--model is seq2seq, but `softmax` is a run of gpt"),
@@ -281,6 +311,13 @@ fn a_padded_vocabulary_changes_no_perplexity() {
     };
     let plain = train("plain");
     let padded = train("padded --vocab-size 500");
+    // Rows that stand for no word are in no analysis.
+    train(&format!("unpadded --vocab-size {}", number(&padded, "vocab")));
+    let rank = objects(path, "analyse rank padded --limit 60 --json").remove(0);
+    assert_eq!(rank["vocab"], padded["vocab"]);
+    for line in ["kl padded", "gradient padded", "compare padded unpadded"] {
+        objects(path, &format!("analyse {line} --limit 60 --json"));
+    }
     // With a largest size there is an <unk> besides the words.
     assert_eq!((number(&padded, "rows"), number(&padded, "vocab")), (500.0, number(&plain, "vocab") + 1.0));
     // A model that knows nothing guesses among the words alone.
@@ -344,6 +381,10 @@ fn a_run_that_was_interrupted_or_killed_goes_on_to_the_same_bits() {
                 assert_eq!(errors.lines().last(), Some(expected.as_str()), "{errors}");
                 let scores = objects(path, &format!("transformer --run {run} --json")).remove(0);
                 assert!(number(&scores, "test_ppl").is_finite(), "{scores}");
+                let has_best = path.join(&run).join("best/model.safetensors").is_file();
+                assert_eq!(scores["weights"], if has_best { "best" } else { "last" });
+                let best = super::run(path, &format!("eval {run} --weights best"));
+                assert_eq!(best.status.success(), has_best);
             }
             assert_eq!(objects(path, &format!("runs {run} --json"))[0]["state"], "stopped");
             let lines = objects(path, &format!("transformer --resume {run} --json"));

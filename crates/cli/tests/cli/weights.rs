@@ -41,7 +41,14 @@ fn scores(path: &Path, run: &str) -> [Value; 2] {
 fn an_imported_model_has_the_reference_perplexity() {
     let (folder, weights, reference) = reference_model();
     let path = folder.path();
-    let lines = objects(path, &format!("import --weights {weights} --data data --out run --json"));
+    let output = super::run(path, &format!("import --weights {weights} --data data --out run --json"));
+    let lines = crate::harness::parsed(str::from_utf8(&output.stdout).unwrap());
+    // The program that wrote it says nothing of its model.
+    let errors = crate::harness::stderr(&output, 0);
+    assert!(
+        errors.contains("head taken from the tensors: mos; moc has the same ones, see --head"),
+        "{errors}"
+    );
     assert_eq!((&lines[0]["head"], &lines[0]["vocab"]), (&"mos".into(), &53.into()));
     assert_eq!(lines[0]["lstm_sizes"], json!([9, 9, 7]));
     // The reference reads its stream in three columns; ours ends it with one more `<eos>`, dropped as a remainder.
@@ -131,7 +138,7 @@ fn a_trained_model_goes_out_and_comes_back() {
     assert!(tuned.last().unwrap()["test_ppl"].as_f64().is_some_and(f64::is_finite), "{tuned:?}");
     // What is printed for people; the parameters of 36 words by the closed form.
     let text = super::text(path, "export --run run --out again.safetensors");
-    assert_eq!(text, "14 tensors of 4332 parameters written to again.safetensors\n");
+    assert_eq!(text, "14 tensors of 4,332 parameters written to again.safetensors\n");
     assert!(
         fs::read(path.join("again.safetensors")).unwrap()
             == fs::read(path.join("model.safetensors")).unwrap()
@@ -163,6 +170,19 @@ fn models_with_parts_of_their_own_are_trained_go_out_and_come_back() {
             json!({"head": "mixtape", "frequent": 6}),
         ),
         ("--head adaptive --cutoffs 3,7", json!({"cutoffs": [3, 7]}), None, json!({"head": "adaptive"})),
+        // Nothing of this is in the tensors.
+        (
+            "--head moc --set model.start_spread=0.02",
+            json!({"start_spread": 0.02}),
+            Some(14),
+            json!({"head": "moc", "start_spread": 0.02}),
+        ),
+        (
+            "--head mos-plif --plif-bound 7 --knots 9",
+            json!({"plif_bound": 7.0}),
+            None,
+            json!({"head": "mos-plif", "plif_bound": 7.0}),
+        ),
     ] {
         let holds = |object: &Value, expected: &Value| {
             let expected = expected.as_object().unwrap();
@@ -170,7 +190,11 @@ fn models_with_parts_of_their_own_are_trained_go_out_and_come_back() {
         };
         let folder = folder();
         let path = folder.path();
-        let printed = objects(path, &format!("train {SMALL} {options} --epochs 1 --out first --json"));
+        let small = match options.contains("mixtape") || options.contains("adaptive") {
+            true => SMALL.replace(" --components 3", ""),
+            false => SMALL.into(),
+        };
+        let printed = objects(path, &format!("train {small} {options} --epochs 1 --out first --json"));
         assert!(printed.last().unwrap()["test_ppl"].as_f64().is_some_and(f64::is_finite), "{printed:?}");
         let config = config(path, "first");
         holds(&config["model"], &model);
@@ -203,6 +227,7 @@ fn weights_that_cannot_be_used() {
     let whole = weights.replace("awd_lstm_mos_tiny.safetensors", "whole.pt");
     no_import(&whole, &["a whole pickled object (torch.nn", "torch.save(", ".state_dict()"]);
     let with = |more: &str| format!("{weights} {more}");
+    no_import(&with("--plif-bound -1 --head mos-plif"), &["plif.raw_slopes is missing"]);
     no_import(&with("--head softmax"), &["last LSTM has size 7", "needs d_embedding = 6"]);
     no_import(&with("--head mos-plif"), &["does not fit the model: plif.raw_slopes is missing"]);
     let untrained = weights.replace("awd_lstm_mos_tiny.safetensors", "awd_lstm_mos_one_layer.legacy.pt");

@@ -4,7 +4,7 @@ use super::*;
 
 /// A command line that trains, and how many of its processes share a vocabulary.
 fn train(head: &str, out: &str, width: usize) -> String {
-    format!("train {SMALL} --head {head} --epochs 2 --json --vocab-parallel {width} --out {out}")
+    format!("train {} --head {head} --epochs 2 --json --vocab-parallel {width} --out {out}", small(head))
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn what_does_not_go_together_is_refused_before_anything_is_written() {
     );
     bad(ranks(path, 2, &(of(2) + " --reduce-meanwhile")), &["leave --reduce-meanwhile out"]);
     bad(
-        ranks(path, 2, &(of(2) + " --head mixtape")),
+        ranks(path, 2, &of(2).replace("--components 2", "--head mixtape")),
         &["error: a Mixtape is not made by a head whose vocabulary"],
     );
     bad(ranks(path, 2, &(of(2) + " --cutoffs 6")), &["error: a softmax with clusters is not made by a head"]);

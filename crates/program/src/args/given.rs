@@ -91,10 +91,24 @@ impl<K: Knobs> Given<K> {
         self
     }
 
-    /// The value that a place is given, if it is.
+    /// The value that a place is given, if it is; none for null, which optional settings take.
     pub fn value<T: DeserializeOwned>(&self, place: &str) -> Option<T> {
-        let found = self.settings.iter().rev().find_map(|setting| setting.value_of(place))?;
+        let found = self.found(place).filter(|value| !value.is_null())?;
         Some(serde_json::from_value(found.clone()).expect(CHECKED))
+    }
+
+    /// Whether a place is given null.
+    pub fn is_null(&self, place: &str) -> bool {
+        self.found(place).is_some_and(Value::is_null)
+    }
+
+    /// Whether a setting of `section` is given.
+    pub fn has_section(&self, section: &str) -> bool {
+        self.settings.iter().any(|setting| setting.section() == section)
+    }
+
+    fn found(&self, place: &str) -> Option<&Value> {
+        self.settings.iter().rev().find_map(|setting| setting.value_of(place))
     }
 
     /// The same without the settings of some places.
@@ -158,6 +172,8 @@ impl Knob {
             Form::Switch | Form::Inverse => {
                 arg.num_args(0..=1).require_equals(true).default_missing_value("true")
             }
+            // `-5s` is no negative number to the parser; it is refused as a time.
+            Form::Minutes => arg.allow_hyphen_values(true),
             _ => arg,
         }
     }

@@ -3,6 +3,7 @@
 mod given;
 mod head;
 mod list;
+mod number;
 mod record;
 mod reduce;
 mod setting;
@@ -13,6 +14,7 @@ mod tokens;
 pub use given::{Form, Given, Knob, Knobs, SET};
 pub use head::{Head, HeadSizes};
 pub use list::{DistinctList, List};
+pub use number::finite;
 pub use record::RecordArgs;
 pub use reduce::ReduceArgs;
 pub use setting::{Setting, checked, with};

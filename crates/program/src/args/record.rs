@@ -7,7 +7,7 @@ use clap::Args;
 #[derive(Debug, Clone, Args)]
 pub struct RecordArgs {
     /// Also checkpoint within epochs, every so often: minutes, or a time with its unit such as 30s, 90m or 1h.
-    #[arg(long, value_name = "TIME", default_value = "10", value_parser = minutes_or_time)]
+    #[arg(long, value_name = "TIME", default_value = "10", value_parser = minutes_or_time, allow_hyphen_values = true)]
     pub checkpoint_every: f64,
     /// Write a line to steps.jsonl every N training steps, and to the log where there is no terminal [default: every 20
     /// steps, and a line of the log at most every 10 seconds].

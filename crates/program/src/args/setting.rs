@@ -32,7 +32,8 @@ impl Setting {
         (self.place == place).then_some(&self.value)
     }
 
-    fn section(&self) -> &str {
+    /// The part of a configuration that it is in: `model`, `train` or `text`.
+    pub(super) fn section(&self) -> &str {
         self.place.split('.').next().unwrap_or_default()
     }
 
@@ -72,7 +73,9 @@ where
     X: Serialize + DeserializeOwned + Clone,
 {
     if setting.place == "model.head" || setting.place.starts_with("model.head.") {
-        return Err("the head is chosen by --head and its options".into());
+        return Err(
+            "the head is chosen by --head and its options; train --from keeps that of an LSTM's run".into()
+        );
     }
     if setting.place == "model.vocab" {
         return Err("the vocabulary is the text's".into());
@@ -110,6 +113,13 @@ pub fn with<T: Serialize + DeserializeOwned>(
         // One by one, so that the error can name it.
         let read: T = serde_json::from_value(value.clone()).map_err(|error| failed(&name, error))?;
         let read = serde_json::to_value(read).map_err(|error| failed(section, error))?;
+        // A struct is read from a list of its fields, too, in an order that nothing tells.
+        if let (true, Some(read)) = (is_given, at(&read))
+            && let Some(given) = at(&value)
+            && lists_fields(given, read)
+        {
+            return Err(format!("{name}: it must be an object, with a name for each value"));
+        }
         // Some structs pass over what they do not know; others leave out what is the default.
         if is_given && at(&read).is_none() && passes_over_unknown::<T>(&value, &path) {
             let (last, above) = path.split_last().expect("a place has a name");
@@ -120,6 +130,17 @@ pub fn with<T: Serialize + DeserializeOwned>(
         }
     }
     serde_json::from_value(value).map_err(|error| failed(section, error))
+}
+
+/// Whether a list is given, here or below, where an object was read.
+fn lists_fields(given: &Value, read: &Value) -> bool {
+    match (given, read) {
+        (Value::Array(_), Value::Object(_)) => true,
+        (Value::Object(given), Value::Object(read)) => {
+            given.iter().any(|(key, given)| read.get(key).is_some_and(|read| lists_fields(given, read)))
+        }
+        _ => false,
+    }
 }
 
 /// Whether `T` is read from a value that has an unknown field beside the place `path`.
@@ -162,6 +183,13 @@ mod tests {
         expected.precision = highrank::Precision::Bf16;
         assert_eq!(apply(&given, "model", &model).unwrap(), expected);
         assert_eq!(apply(&given, "train", &train).unwrap().lr, 7.0);
+        // Not even a list as long as the object has fields.
+        for text in ["model.dropouts=[0,0,0,0,0,0]", "train.lr_decay=[0.5,\"plateau\"]"] {
+            let given = [text.parse().unwrap()];
+            let error =
+                apply(&given, "model", &model).and_then(|_| apply(&given, "train", &train)).unwrap_err();
+            assert!(error.ends_with("it must be an object, with a name for each value"), "{text}: {error}");
+        }
         let deep = format!("train{}=1", ".x".repeat(50_000));
         for text in ["lr", "lr=3", "train=3", "head.x=1", "train.=1", &deep] {
             let message = text.parse::<Setting>().unwrap_err();

@@ -33,6 +33,8 @@ enum Words {
 
 /// A text of characters in one file: nine tenths for training, a twentieth each for validation and test.
 const SINGLE: &str = "text8";
+/// Its least length: with it, there is a token to predict in each of the three texts.
+const SHORTEST_SINGLE: usize = 40;
 
 impl Corpus {
     /// Reads the texts `train`, `valid` and `test` of `folder`.
@@ -48,8 +50,8 @@ impl Corpus {
     /// [size](TextConfig::vocab_size), after [`UNKNOWN`] and [`EOS`], by frequency in the training text.
     ///
     /// # Errors
-    /// [`Error::MissingFolder`], [`Error::MissingFile`], [`Error::EmptyFile`], [`Error::NotUtf8`] (with the
-    /// line), [`Error::InvalidSetting`] or [`Error::Io`].
+    /// [`Error::MissingFolder`], [`Error::MissingFile`], [`Error::TwoTexts`], [`Error::EmptyFile`],
+    /// [`Error::FileTooShort`], [`Error::NotUtf8`] (with the line), [`Error::InvalidSetting`] or [`Error::Io`].
     pub fn load(folder: &Path, text: &TextConfig) -> Result<Self> {
         text.validate()?;
         Self::encode(&Texts::find(folder, text)?, text)
@@ -67,7 +69,7 @@ impl Corpus {
             None => Reader { text, vocabulary: Vocabulary::new(), words: Words::Collect },
         };
         let Some([valid, test]) = held_out else {
-            return Ok(Self::split(reader.ids(&train.files)?, reader.vocabulary));
+            return Self::split(reader.ids(&train.files)?, reader.vocabulary, &train.files[0]);
         };
         let train = match train.sharded {
             true => reader.on_disk(&train.files)?,
@@ -89,7 +91,8 @@ impl Corpus {
         };
         let mut reader = Reader { text, vocabulary, words };
         if let Some(file) = single(folder, text)? {
-            let Self { vocabulary, valid, test, .. } = Self::split(reader.ids(&[file])?, reader.vocabulary);
+            let ids = reader.ids(std::slice::from_ref(&file))?;
+            let Self { vocabulary, valid, test, .. } = Self::split(ids, reader.vocabulary, &file)?;
             return Ok(Self::of_parts(vocabulary, Tokens::Memory(Vec::new()), valid, test));
         }
         let valid = reader.ids(&Source::find(folder, "valid")?.files)?;
@@ -125,12 +128,20 @@ impl Corpus {
         Self { train, ..self }
     }
 
-    /// The corpus of a single stream: its last two twentieths are the validation and the test text.
-    fn split(mut ids: Vec<u32>, vocabulary: Vocabulary) -> Self {
-        let twentieth = ids.len() / 20;
+    /// The corpus of the single stream in a file: its last two twentieths are the validation and the test text.
+    fn split(mut ids: Vec<u32>, vocabulary: Vocabulary, file: &Path) -> Result<Self> {
+        let characters = ids.len();
+        if characters < SHORTEST_SINGLE {
+            return Err(Error::FileTooShort {
+                path: file.to_path_buf(),
+                characters,
+                needed: SHORTEST_SINGLE,
+            });
+        }
+        let twentieth = characters / 20;
         let test = ids.split_off(ids.len() - twentieth);
         let valid = ids.split_off(ids.len() - twentieth);
-        Self::of_parts(vocabulary, Tokens::Memory(ids), valid, test)
+        Ok(Self::of_parts(vocabulary, Tokens::Memory(ids), valid, test))
     }
 
     /// The words.
@@ -229,7 +240,10 @@ impl Source {
     /// The text called `name` in `folder`, which exists: the file `name.txt` or the files in the folder `name`.
     fn find(folder: &Path, name: &str) -> Result<Self> {
         let (file, shards) = (folder.join(format!("{name}.txt")), folder.join(name));
-        if file.exists() || !shards.is_dir() {
+        if file.exists() && shards.is_dir() {
+            return Err(Error::TwoTexts { file, folder: shards });
+        }
+        if !shards.is_dir() {
             return match file.is_file() {
                 true => Ok(Self { files: vec![file], sharded: false }),
                 false => Err(Error::MissingFile { path: file }),

@@ -97,7 +97,7 @@ impl<T: Task> Trainer<T> {
             }
             match run.best_weights() {
                 Ok(start) => self.start_from(&start)?,
-                Err(Error::NotARun { .. }) => {}
+                Err(Error::NoWeights { .. }) => {}
                 Err(error) => return Err(error),
             }
             if run.is_locked() {

@@ -42,7 +42,8 @@ impl ModelConfig {
     /// Checks every size, their [number of parameters](Self::num_params) and every probability.
     ///
     /// # Errors
-    /// [`InvalidSetting`](runs::Error::InvalidSetting) names the first setting that is out of range and the range.
+    /// [`InvalidSetting`](runs::Error::InvalidSetting) names the first setting that is out of range and the range,
+    /// [`Head`](runs::Error::Head) what the output layer cannot take.
     pub fn validate(&self) -> Result<()> {
         check(self.vocab > SPECIAL.len(), "vocab", self.vocab, "at least 6")?;
         for (name, size) in [
@@ -73,7 +74,8 @@ impl ModelConfig {
         let most = awd_lstm::ModelConfig::MAX_PARAMETERS;
         check(parameters <= most, "parameters", parameters, "at most 2^40")?;
         check((0.0..1.0).contains(&self.dropout), "dropout", self.dropout, "in [0, 1)")?;
-        check(self.init.is_finite() && self.init > 0.0, "init", self.init, "finite and above 0")
+        check(self.init.is_finite() && self.init > 0.0, "init", self.init, "finite and above 0")?;
+        Ok(self.head_config().validate()?)
     }
 
     /// d, the width of the head's decoder matrix: H without a mixture, the [largest](largest_latent) that makes a mixture no larger

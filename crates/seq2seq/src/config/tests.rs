@@ -93,7 +93,7 @@ fn configurations_survive_serialisation_and_refuse_unknown_fields() {
 #[test]
 fn the_first_wrong_setting_is_named() {
     type Model = fn(&mut ModelConfig);
-    let wrong: [(Model, &str); 17] = [
+    let wrong: [(Model, &str); 18] = [
         (|model| model.head = HeadKind::Mixtape, "head is mixtape, but must be one without gates for words"),
         (|model| model.head = HeadKind::Doc, "head is doc, but must be one that reads the last layer alone"),
         (
@@ -110,6 +110,7 @@ fn the_first_wrong_setting_is_named() {
         (|model| model.components = VOCAB, "components is 10002, but must be at least 1, and so few"),
         (|model| model.knots = 0, "knots is 0"),
         (|model| model.plif_bound = f64::INFINITY, "plif_bound is inf"),
+        (|model| model.plif_bound = 1e308, "PLIF's bound T is 1e308"),
         (|model| model.dropout = 1.0, "dropout is 1, but must be in [0, 1)"),
         (|model| model.dropout = f64::NAN, "dropout is NaN"),
         (|model| model.init = 0.0, "init is 0"),

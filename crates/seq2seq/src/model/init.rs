@@ -25,9 +25,7 @@ impl ModelConfig {
     pub fn try_init(&self, device: &Device) -> Result<Seq2Seq> {
         self.validate()?;
         let uniform = self.initializer();
-        let head = self.head_config();
-        head.validate()?;
-        let mut head = head.init(device);
+        let mut head = self.head_config().init(device);
         if let Context::MixtureOfContexts(mixture) | Context::MixtureOfSoftmaxes(mixture) = &mut head.context
         {
             // A mixture's initialiser is for weights and biases alike.

@@ -5,7 +5,7 @@ use std::fs;
 use burn::tensor::Distribution;
 
 use crate::config::{Dropouts, HeadKind};
-use crate::weights::Missing;
+use crate::weights::{Missing, Noted};
 
 fn config(head: HeadKind) -> ModelConfig {
     ModelConfig {
@@ -179,6 +179,37 @@ fn refused(state: &StateDict) -> String {
 }
 
 #[test]
+fn what_no_tensor_tells_is_noted() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    for head in [HeadKind::Moc, HeadKind::Sigsoftmax, HeadKind::MosPlif] {
+        let config = ModelConfig { start_spread: (head == HeadKind::Moc).then_some(0.02), ..config(head) };
+        let state = StateDict::of_model(&model(&config)).with_notes(&Noted::of(&config));
+        state.write(&path, true).unwrap();
+        let read = StateDict::read(&path).unwrap();
+        assert_eq!(read.noted().unwrap(), Noted::of(&config));
+        assert!(read.tensors == state.tensors, "{head}");
+        let bytes = fs::read(&path).unwrap();
+        state.write(&path, true).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), bytes);
+    }
+    let mut state = StateDict::of_model(&model(&config(HeadKind::Softmax)));
+    assert_eq!(state.noted().unwrap(), Noted::default());
+    state.metadata.insert("highrank.head".into(), "mix".into());
+    let message = state.noted().unwrap_err().to_string();
+    assert!(message.contains("highrank.head in its metadata: unknown head `mix`"), "{message}");
+}
+
+#[test]
+fn numbers_beyond_the_float_type_are_problems() {
+    let state = changed(|tensors| {
+        let wide = TensorData::new(vec![1e300_f64; 11], [11]);
+        tensors.insert("decoder.bias".into(), wide);
+    });
+    assert!(refused(&state).contains("decoder.bias holds a number beyond f32"));
+}
+
+#[test]
 fn everything_that_does_not_fit_is_listed_at_once() {
     let zeros = |shape: &[usize]| TensorData::zeros::<f32, _>(shape.to_vec());
     let message = refused(&changed(|tensors| {
@@ -250,7 +281,7 @@ fn reread(state: &StateDict, rename: impl Fn(&str) -> Vec<String>) -> Result<Sta
     }
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.safetensors");
-    StateDict { source: PathBuf::new(), tensors: renamed }.write(&path, false)?;
+    StateDict { tensors: renamed, ..state.clone() }.write(&path, false)?;
     StateDict::read(&path)
 }
 

@@ -6,12 +6,13 @@ use burn::tensor::Tensor;
 use clap::Args;
 use highrank::analysis::Comparison;
 use program::failure::Failure;
-use program::print::print_json;
+use program::print::{print_json, shown};
 use program::statistics::decimal;
 use runs::error::check;
 
 use crate::commands::analysis::args::HeldOutArgs;
 use crate::commands::analysis::frame::Analysis;
+use crate::commands::analysis::model::of_words;
 use crate::commands::analysis::runs::SavedRun;
 use crate::commands::analysis::token_gains::{Summary, Token};
 
@@ -57,13 +58,15 @@ fn compare(analysis: &Analysis, most: usize, top: usize) -> Result<(Summary, Vec
     let Analysis { runs, text, device, .. } = analysis;
     let [a, b] = runs.as_slice() else { unreachable!("two runs were checked") };
     let (model_a, model_b) = (a.model(device)?, b.model(device)?);
-    let mut comparison = Comparison::new(a.vocabulary.len(), most, top);
+    let vocab = a.vocabulary.len();
+    let mut comparison = Comparison::new(vocab, most, top);
     let (head_a, head_b) = (model_a.head(), model_b.head());
     // Two kinds of models read stretches of different lengths.
     let rows_b = model_b.windows_unseen(text, device);
-    let mut rows_b = rows_b.flat_map(|window| head_b.forward(window.hidden).iter_dim(0).collect::<Vec<_>>());
+    let mut rows_b = rows_b
+        .flat_map(|window| of_words(head_b.forward(window.hidden), vocab).iter_dim(0).collect::<Vec<_>>());
     for window in model_a.windows(text, device, "comparing") {
-        let rows_a = head_a.forward(window.hidden);
+        let rows_a = of_words(head_a.forward(window.hidden), vocab);
         let rows_b = rows_b.by_ref().take(window.targets.len()).collect();
         comparison.add(rows_a, Tensor::cat(rows_b, 0), &window.targets)?;
     }
@@ -86,6 +89,7 @@ fn compare(analysis: &Analysis, most: usize, top: usize) -> Result<(Summary, Vec
 fn print_text(summary: &Summary, tokens: &[Token]) {
     let Summary { a, head_a, ppl_a, b, head_b, ppl_b, .. } = summary;
     let (ppl_a, ppl_b) = (decimal(*ppl_a, 2), decimal(*ppl_b, 2));
+    let (a, b) = (shown(a), shown(b));
     println!("A: {a} ({head_a}), perplexity {ppl_a}; B: {b} ({head_b}), perplexity {ppl_b}");
     println!("A is better at {:.1} % of {} tokens", 100.0 * summary.a_better, summary.tokens);
     for (rank, token) in tokens.iter().enumerate() {

@@ -1,12 +1,13 @@
 //! What the commands do alike: they open runs, read one text, visit run by run and print a table.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use burn::tensor::Device;
 use program::device::{self, DeviceName};
 use program::failure::Failure;
 use program::files::{create_folder, read_json_lines};
-use program::print::{print_json, print_note};
+use program::print::{print_json, print_note, shown, wrapped};
 use runs::data::Fingerprint;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -102,11 +103,20 @@ pub fn rows<R: Row + DeserializeOwned>(
         return look();
     }
     let found = source.from.iter().map(|path| read_json_lines::<R>(path, what));
-    let rows = found.collect::<Result<Vec<_>, _>>()?.into_iter().flatten();
+    let (mut rows, mut seen, mut again) = (vec![], HashSet::new(), 0);
+    for row in found.collect::<Result<Vec<_>, _>>()?.into_iter().flatten() {
+        match seen.insert(serde_json::to_string(&row)?) {
+            true => rows.push(row),
+            false => again += 1,
+        }
+    }
+    if again > 0 {
+        print_note(format_args!("left out: {again} of the lines, which are given twice"));
+    }
     if let Some(out) = out {
         create_folder(out)?;
     }
-    print_all(rows.map(Ok), source.text.json)
+    print_all(rows.into_iter().map(Ok), source.text.json)
 }
 
 fn print_all<R: Row>(rows: impl Iterator<Item = Result<R, Failure>>, json: bool) -> Result<Vec<R>, Failure> {
@@ -118,12 +128,12 @@ fn print_all<R: Row>(rows: impl Iterator<Item = Result<R, Failure>>, json: bool)
         let row = row?;
         match json {
             true => print_json(&row),
-            false => println!("{}", row.line()),
+            false => println!("{}", shown(&row.line())),
         }
         printed.push(row);
     }
     if !json {
-        println!("{}", R::LEGEND);
+        println!("{}", wrapped(R::LEGEND, 80));
     }
     Ok(printed)
 }

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::commands::analysis::args::HeldOutArgs;
 use crate::commands::analysis::frame::{Analysis, Row};
+use crate::commands::analysis::model::of_words;
 use crate::commands::analysis::runs::SavedRun;
 
 /// Options of `kl`.
@@ -58,7 +59,7 @@ pub fn run(args: &KlArgs) -> Result<(), Failure> {
         let mut divergence = PairwiseKl::new(run.vocabulary.len());
         let mut nll = 0.0;
         for window in analysis.windows(run, model) {
-            let rows = model.head().forward(window.hidden);
+            let rows = of_words(model.head().forward(window.hidden), run.vocabulary.len());
             let values: Vec<f64> = rows.into_data().iter::<f64>().collect();
             divergence.add_rows(&values).map_err(|error| run.failure(error))?;
             let targets = window.targets.iter().enumerate();

@@ -74,6 +74,11 @@ impl Model {
     }
 }
 
+/// The words' columns of rows over the whole decoder: those after them pad it and have no probability.
+pub fn of_words(rows: Tensor<2>, vocab: usize) -> Tensor<2> {
+    rows.narrow(1, 0, vocab)
+}
+
 /// All words but the last.
 fn inputs(ids: &[u32], shape: [usize; 2], device: &Device) -> Tensor<2, Int> {
     let ids: Vec<i32> = ids[..ids.len() - 1].iter().map(|&id| id as i32).collect();

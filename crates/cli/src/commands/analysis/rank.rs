@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::commands::analysis::args::SourceArgs;
 use crate::commands::analysis::frame::{self, Analysis, Row};
-use crate::commands::analysis::model::Model;
+use crate::commands::analysis::model::{Model, of_words};
 use crate::commands::analysis::runs::{SavedRun, label};
 use crate::commands::analysis::text::Window;
 
@@ -175,7 +175,7 @@ pub fn spectrum(
     let mut builder = SpectrumBuilder::new(vocab);
     for window in text {
         for block in head.log_prob_blocks(window.hidden.cast(dtype)) {
-            builder.add(block)?;
+            builder.add(of_words(block, vocab))?;
         }
     }
     Ok(builder.finish()?)

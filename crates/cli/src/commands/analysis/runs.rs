@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use awd_lstm::ModelConfig;
+use awd_lstm::train::AwdLstm;
 use burn::module::Module;
 use burn::tensor::Device;
 use gpt::{GptConfig, Transformer};
@@ -10,6 +11,7 @@ use program::args::Head;
 use program::failure::Failure;
 use runs::data::{Fingerprint, TextConfig, Vocabulary};
 use runs::{Settings, kind_of_run, load_weights};
+use seq2seq::train::Dialogues;
 
 use crate::commands::analysis::model::Model;
 
@@ -50,6 +52,13 @@ impl SavedRun {
                             Ok((preset.parse()?, model.head.d_embedding, Sizes::Transformer(model)))
                         })
                     }
+                    Ok(kind) if kind == Dialogues::KIND => Err(format!(
+                        "`{}` is a run of {kind}, but analyses look into runs of {} and {}",
+                        path.display(),
+                        AwdLstm::KIND,
+                        Transformer::KIND
+                    )
+                    .into()),
                     _ => Self::open(name, &awd_lstm::train::RunFolder::open(path)?, |_, model| {
                         Ok((Head::Common(model.head), model.d_embedding, Sizes::Lstm(model)))
                     }),

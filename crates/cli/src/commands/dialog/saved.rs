@@ -4,6 +4,7 @@ use std::path::Path;
 
 use program::device::{self, DeviceChoice};
 use program::failure::Failure;
+use program::statistics::grouped;
 use runs::data::{Part, Vocabulary};
 use runs::load_weights;
 use seq2seq::data::{SPECIAL, load_vocabulary};
@@ -52,9 +53,9 @@ pub fn summary(model: &ModelConfig) -> String {
     format!(
         "{} with {} parameters, {} of them in the head, {} words",
         model.head,
-        model.num_params(),
-        model.head_params(),
+        grouped(model.num_params()),
+        grouped(model.head_params()),
         // What a text can hold.
-        model.vocab - SPECIAL.len()
+        grouped(model.vocab - SPECIAL.len())
     )
 }

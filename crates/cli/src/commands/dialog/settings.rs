@@ -1,9 +1,12 @@
 //! Settings of a model of dialogues that replace a preset's or a run's.
 
 use awd_lstm::HeadKind;
-use program::args::{Form, Knob, Knobs, Setting, checked};
+use program::args::{Form, Given, Knob, Knobs, Setting, checked};
+use program::failure::Failure;
 use seq2seq::Preset;
 use seq2seq::data::DialogConfig;
+
+use crate::args::check_used;
 
 /// The settings of a model of dialogues.
 #[derive(Debug, Clone, Copy, Default)]
@@ -44,11 +47,20 @@ impl Knobs for DialogKnobs {
     }
 }
 
+/// Refuses settings of parts that a head does not have.
+pub fn check_head(given: &Given<DialogKnobs>, head: HeadKind) -> Result<(), Failure> {
+    let settings = [
+        ("components", head.is_mixture(), "mixture"),
+        ("knots", head.has_plif(), "PLIF"),
+        ("plif-bound", head.has_plif(), "PLIF"),
+    ];
+    check_used(given, head, &settings)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use clap::{Args, Command, FromArgMatches};
-    use program::args::Given;
     use serde_json::{Value, json};
 
     #[test]

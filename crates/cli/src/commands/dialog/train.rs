@@ -20,8 +20,8 @@ use seq2seq::train::{DialogTask, Dialogues, RunConfig, RunFolder, check_corpus, 
 use seq2seq::{ModelConfig, Preset, TrainConfig};
 
 use super::saved::summary;
-use super::settings::DialogKnobs;
-use crate::training::{Folder, Job, Kind, Output, absolute, device_of, extend, fresh_folder, lock};
+use super::settings::{DialogKnobs, check_head};
+use crate::training::{Folder, Job, Kind, Output, absolute, device_of, extend, lock};
 
 /// Options of `dialog train`.
 #[derive(Debug, Clone, Args)]
@@ -100,6 +100,7 @@ fn start(args: &TrainArgs) -> Result<Ready, Failure> {
     text.validate()?;
     // Settings are checked before the text is read, whatever its vocabulary turns out to be.
     model(text.vocab_size)?;
+    check_head(&args.given, head)?;
     args.out.as_deref().map_or(Ok(()), check_run_folder)?;
     let data = args.data.as_ref().ok_or("train needs --data DIR")?;
     let corpus = load(data, &text)?;
@@ -117,9 +118,8 @@ fn start(args: &TrainArgs) -> Result<Ready, Failure> {
         train,
         extensions: vec![],
     };
-    let fresh = || fresh_folder(&format!("dialog-{preset}-{head}-{}", config.train.seed));
-    let out = args.out.clone().unwrap_or_else(fresh);
-    Ok((Folder::New(out), config, corpus))
+    let folder = Folder::new(args.out.clone(), || format!("dialog-{preset}-{head}-{}", config.train.seed));
+    Ok((folder, config, corpus))
 }
 
 /// A run that goes on; rank 0 has locked it.

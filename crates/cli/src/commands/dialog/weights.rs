@@ -3,12 +3,14 @@
 use std::path::PathBuf;
 
 use awd_lstm::HeadKind;
+use awd_lstm::weights::StateDict;
 use clap::Args;
 use program::args::Given;
 use program::device::{self, DeviceChoice, DeviceName};
 use program::failure::Failure;
 use program::files::{Force, check_run_folder, refuse_file};
-use program::print::print_json;
+use program::print::{print_json, print_note};
+use program::statistics::grouped;
 use runs::Versions;
 use seq2seq::data::{Corpus, DialogConfig};
 use seq2seq::train::{RunConfig, RunFolder, fingerprint};
@@ -34,9 +36,9 @@ pub struct ImportArgs {
     /// Folder to write the run to.
     #[arg(long, value_name = "RUN")]
     pub out: PathBuf,
-    /// Output layer: softmax, moc, mos, sigsoftmax, gss, plif or mos-plif.
-    #[arg(long, default_value = "mos")]
-    pub head: HeadKind,
+    /// Output layer: softmax, moc, mos, sigsoftmax, gss, plif or mos-plif [default: that of the file, if `export` wrote it, or mos].
+    #[arg(long)]
+    pub head: Option<HeadKind>,
     /// The model's sizes, and the procedure for further training: small or paper.
     #[arg(long, default_value = "small")]
     pub preset: Preset,
@@ -72,10 +74,20 @@ pub fn import(args: &ImportArgs) -> Result<(), Failure> {
     let text = args.given.apply("text", &DialogConfig::default());
     text.validate()?;
     let corpus = Corpus::load(&args.data, &text)?;
-    let model = args.given.apply("model", &args.preset.model(args.head, corpus.vocabulary().len()));
-    model.validate()?;
+    let train = args.given.apply("train", &args.preset.train());
+    train.validate()?;
+    let state = StateDict::read(&args.weights)?;
+    let noted = state.noted()?;
+    let head = args.head.or(noted.head);
+    let mut base = args.preset.model(head.unwrap_or(HeadKind::Mos), corpus.vocabulary().len());
+    base.plif_bound = noted.plif_bound.unwrap_or(base.plif_bound);
+    let model = args.given.apply("model", &base);
     // A file is read and written, nothing is computed: the CPU does for every device.
-    let read = weights::read(&args.weights, &model, &device::open(DeviceName::any_cpu())?)?;
+    let device = device::open(DeviceName::any_cpu())?;
+    let read = weights::of_state(&state, &model, &device, device.settings().float_dtype.into())?;
+    if head.is_none() {
+        print_note("the file does not say its head: taken to be mos, see --head");
+    }
     let config = RunConfig {
         versions: Versions::current(),
         preset: args.preset.to_string(),
@@ -86,7 +98,7 @@ pub fn import(args: &ImportArgs) -> Result<(), Failure> {
         text,
         tokens: None,
         model,
-        train: args.given.apply("train", &args.preset.train()),
+        train,
         extensions: vec![],
     };
     RunFolder::create(&args.out, &config, corpus.vocabulary())?.save_best(&read)?;
@@ -103,11 +115,12 @@ pub fn import(args: &ImportArgs) -> Result<(), Failure> {
 pub fn export(args: &ExportArgs) -> Result<(), Failure> {
     check_out(&args.out, args.force)?;
     let saved = Saved::open(&args.run)?;
-    weights::write(&saved.model(DeviceChoice::Named(DeviceName::any_cpu()))?, &args.out)?;
+    let model = saved.model(DeviceChoice::Named(DeviceName::any_cpu()))?;
+    weights::write_noted(&model, &saved.config.model, &args.out)?;
     let parameters = saved.config.model.num_params();
     match args.json {
-        true => print_json(&json!({"file": args.out, "parameters": parameters})),
-        false => println!("{parameters} parameters written to {}", args.out.display()),
+        true => print_json(&json!({"file": args.out.display().to_string(), "parameters": parameters})),
+        false => println!("{} parameters written to {}", grouped(parameters), args.out.display()),
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use program::failure::Failure;
-use program::print::{print_json, print_note};
+use program::print::{print_json, print_note, shown, terminal_columns};
 use runs::Error;
 
 use crate::commands::runs::listed::Listed;
@@ -43,14 +43,17 @@ pub fn run(args: &RunsArgs) -> Result<(), Failure> {
         print_note("no runs there");
         return Ok(());
     }
-    let width = paths.iter().map(|path| path.display().to_string().chars().count()).max().unwrap_or(0).max(3);
+    let name = |path: &PathBuf| shown(&path.display().to_string()).chars().count();
+    let width = paths.iter().map(name).max().unwrap_or(0).max(3);
+    let header = Listed::header(width, false);
+    let narrow = terminal_columns().is_some_and(|columns| columns < header.len());
     if !args.json {
-        println!("{}", Listed::header(width));
+        println!("{}", if narrow { Listed::header(width, true) } else { header });
     }
     for run in &runs {
         match args.json {
             true => print_json(run),
-            false => println!("{}", run.line(width)),
+            false => println!("{}", run.line(width, narrow)),
         }
     }
     Ok(())
@@ -66,7 +69,9 @@ fn search(folder: &Path, paths: &mut Vec<PathBuf>) -> Result<(), Failure> {
         let entry = entry.map_err(Error::io("read", folder))?;
         // Links are not followed, so that the search ends.
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            search(&entry.path(), paths)?;
+            // The others are listed all the same.
+            search(&entry.path(), paths)
+                .unwrap_or_else(|error| print_note(format_args!("left out: {error}")));
         }
     }
     Ok(())

@@ -7,6 +7,7 @@ use gpt::Transformer;
 use highrank::ContextConfig;
 use program::device::{self, DeviceName};
 use program::failure::Failure;
+use program::print::{path_text, shown};
 use program::statistics::grouped;
 use runs::{EndReason, Procedure, Record, RunState, Settings, kind_of_run};
 use seq2seq::train::Dialogues;
@@ -15,6 +16,7 @@ use serde::Serialize;
 /// A folder that holds a run, or should.
 #[derive(Debug, Serialize)]
 pub struct Listed {
+    #[serde(serialize_with = "path_text")]
     pub run: PathBuf,
     #[serde(flatten)]
     pub content: Content,
@@ -87,25 +89,27 @@ impl Listed {
     }
 
     /// The titles of the columns of [`line`](Self::line), after a name of this width.
-    pub fn header(width: usize) -> String {
+    pub fn header(width: usize, narrow: bool) -> String {
+        let end = if narrow { String::new() } else { format!(" {:>9}  {:<15}", "seconds", "ended") };
         format!(
-            "{:<width$} {:<11} {:<13} {:>12} {:>5} {:>4} {:>11} {:>9} {:>9} {:>9}  {:<15} state",
-            "run", "kind", "head", "parameters", "d", "K", "epochs", "valid", "test", "seconds", "ended"
+            "{:<width$} {:<11} {:<13} {:>12} {:>5} {:>4} {:>11} {:>9} {:>9}{end} state",
+            "run", "kind", "head", "parameters", "d", "K", "epochs", "valid", "test"
         )
     }
 
-    /// The run in one line.
-    pub fn line(&self, width: usize) -> String {
-        let name = self.run.display().to_string();
+    /// The run in one line; a `narrow` one does not say how it ended and how long it took.
+    pub fn line(&self, width: usize, narrow: bool) -> String {
+        let name = shown(&self.run.display().to_string());
         match &self.content {
             Content::Damaged { reason, .. } => format!("{name:<width$} damaged: {reason}"),
             Content::Run(run) => {
                 let number = |value: Option<f64>| value.map_or("-".into(), |value| format!("{value:.2}"));
                 let ended = serde_json::to_value(run.ended).unwrap_or_default();
                 let ended = ended.as_str().unwrap_or("-");
+                let end = if narrow { String::new() } else { format!(" {:>9.0}  {ended:<15}", run.seconds) };
                 let failed = run.failed.as_ref().map_or(String::new(), |reason| format!(": {reason}"));
                 format!(
-                    "{name:<width$} {:<11} {:<13} {:>12} {:>5} {:>4} {:>11} {:>9} {:>9} {:>9.0}  {:<15} {}{}{failed}",
+                    "{name:<width$} {:<11} {:<13} {:>12} {:>5} {:>4} {:>11} {:>9} {:>9}{end} {}{}{failed}",
                     // Short enough for its column.
                     run.kind.trim_end_matches("-model"),
                     run.head,
@@ -115,8 +119,6 @@ impl Listed {
                     format!("{}/{}", run.epochs_done, run.epochs),
                     number(run.valid_ppl),
                     number(run.test_ppl),
-                    run.seconds,
-                    ended,
                     run.state,
                     if run.finetunes { ", finetuning" } else { "" },
                 )
@@ -198,5 +200,21 @@ impl Summary {
             },
             ..Self::of("transformer", record)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_narrow_line_leaves_out_how_a_run_ended() {
+        let [wide, narrow] = [false, true].map(|narrow| Listed::header(4, narrow));
+        assert!(
+            wide.contains("seconds  ended") && wide.len() > narrow.len() && narrow.ends_with("test state")
+        );
+        let content = Content::Damaged { state: "damaged", reason: "gone".into() };
+        let listed = Listed { run: PathBuf::from("a\u{1b}b"), content };
+        assert_eq!(listed.line(3, true), "a\\u{1b}b damaged: gone");
     }
 }

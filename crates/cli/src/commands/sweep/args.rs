@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use awd_lstm::HeadKind;
 use clap::{Args, ValueEnum};
-use program::args::DistinctList;
+use program::args::{DistinctList, finite};
 use program::failure::Failure;
 
 use crate::args::{Overrides, TrainingArgs};
@@ -57,7 +57,7 @@ pub struct SweepArgs {
     #[arg(long, value_name = "EPOCHS", num_args = 0..=1)]
     pub finetune: Option<Option<usize>>,
     /// Learning rate of the finetuning [default: the preset's; that of the run where --lr is given].
-    #[arg(hide = true, long, value_name = "LR", requires = "finetune")]
+    #[arg(hide = true, long, value_name = "LR", requires = "finetune", value_parser = finite)]
     pub finetune_lr: Option<f64>,
     /// Compute the rank of every run's log-probabilities in the first N contexts of the validation text.
     #[arg(long, value_name = "N")]

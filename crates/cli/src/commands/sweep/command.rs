@@ -16,7 +16,7 @@ use crate::commands::sweep::outcome::Outcome;
 use crate::commands::sweep::planned::Plan;
 use crate::commands::sweep::rank::Ranks;
 use crate::commands::sweep::stages::Stages;
-use crate::commands::sweep::{found, listing, merged, table};
+use crate::commands::sweep::{found, listing, marks, merged, table};
 use crate::training::Output;
 
 /// Trains all runs, or what is left of them, and writes results, table and pictures; or draws what was written anew. Several
@@ -70,6 +70,9 @@ pub fn run(args: &SweepArgs, program: &'static str, processes: &Processes) -> Re
     // If there were others, all is trained by now.
     let stages = Stages { corpus: &corpus, output: &output, ranks, process };
     let (count, mut outcomes) = (plan.runs.len(), vec![]);
+    // By the plan: early on every head has one combination of values, which would leave a picture that no other replaces.
+    let is_one_a_head =
+        marks::is_one_a_head(plan.runs.iter().map(|run| (run.config.model.head, &run.settings)));
     for (index, (planned, folder)) in plan.runs.iter().zip(&folders).enumerate() {
         let parameters = grouped(planned.config.model.num_params());
         print_note(format_args!("run {} of {count}: {}, {parameters} parameters", index + 1, planned.name));
@@ -84,11 +87,11 @@ pub fn run(args: &SweepArgs, program: &'static str, processes: &Processes) -> Re
         if new || index + 1 == count {
             create_folder(&out)?;
             table::save_lines(&outcomes, &out)?;
-            table::save(&outcomes, &plan.axes, &out)?;
+            table::save(&merged::filled(&outcomes), &plan.axes, is_one_a_head, &out)?;
         }
     }
     if !args.json {
-        print!("{}", table::table(&outcomes, &plan.axes));
+        print!("{}", table::table(&merged::filled(&outcomes), &plan.axes));
     }
     match outcomes.iter().filter(|outcome| outcome.failed.is_some()).count() {
         0 => Ok(()),
@@ -142,10 +145,17 @@ fn redraw(args: &SweepArgs) -> Result<(), Failure> {
             return Err("there is no result of these heads".into());
         }
     }
+    let mut outcomes = merged::filled(&outcomes);
     merged::tell_apart(&mut outcomes)?;
+    match merged::take_out_repeated(&mut outcomes) {
+        0 => {}
+        count => print_note(format_args!("left out: {count} results that are given twice")),
+    }
     let axes = Axis::all(outcomes.iter().flat_map(|outcome| &outcome.settings));
+    let trained = outcomes.iter().filter(|outcome| outcome.trained.is_some());
+    let is_one_a_head = marks::is_one_a_head(trained.map(|outcome| (outcome.head, &outcome.settings)));
     create_folder(&out)?;
-    table::save(&outcomes, &axes, &out)?;
+    table::save(&outcomes, &axes, is_one_a_head, &out)?;
     match args.json {
         true => outcomes.iter().for_each(print_json),
         false => print!("{}", table::table(&outcomes, &axes)),

@@ -9,6 +9,7 @@ use program::statistics::grouped;
 use crate::commands::sweep::cells::{self, Cell};
 use crate::commands::sweep::outcome::Outcome;
 use crate::commands::sweep::pictures::Quantity;
+use crate::commands::sweep::planned::Varying;
 
 /// Room for the legend below the rows, in rows.
 const LEGEND: f64 = 1.4;
@@ -20,17 +21,25 @@ pub struct Marks<'a> {
     finetuned: bool,
 }
 
+/// Whether every head has one combination of values, of those of all runs.
+pub fn is_one_a_head<'a>(runs: impl Iterator<Item = (HeadKind, &'a Varying)>) -> bool {
+    let mut first: Vec<(HeadKind, &Varying)> = vec![];
+    for (head, settings) in runs {
+        match first.iter().find(|(other, _)| *other == head) {
+            Some((_, of_head)) if *of_head != settings => return false,
+            Some(_) => {}
+            None => first.push((head, settings)),
+        }
+    }
+    true
+}
+
 impl<'a> Marks<'a> {
     /// The picture of all runs that did not fail.
     pub fn new(outcomes: &'a [Outcome]) -> Self {
         let mut cells = Cell::all(outcomes);
         cells.retain(|cell| !cell.values(cells::valid_ppl).is_empty());
         Self { cells, finetuned: cells::all_finetuned(outcomes) }
-    }
-
-    /// Whether every head has one combination of values.
-    pub fn is_one_a_head(&self) -> bool {
-        self.cells.iter().all(|cell| self.is_alone(cell))
     }
 
     fn is_alone(&self, cell: &Cell) -> bool {

@@ -10,6 +10,7 @@ use program::statistics::mean_and_spread;
 use crate::commands::sweep::cells::{self, Cell};
 use crate::commands::sweep::grid::{Axis, number};
 use crate::commands::sweep::outcome::Outcome;
+use crate::commands::sweep::planner::has;
 
 /// Lines that a reader can still tell apart; beyond, only the best of each head is drawn.
 const MOST_LINES: usize = 10;
@@ -137,8 +138,9 @@ fn lines(cells: &[Cell], flag: &str, (first, last): (f64, f64), of: Quantity) ->
         let others = cell.settings().iter().filter(|(name, _)| name != flag);
         let others: String = others.map(|(name, value)| format!(", {}", cells::named(name, value))).collect();
         let x = cell.first().setting(flag).and_then(number);
-        // A head that does not have the setting has one value for all of it.
-        let without = if x.is_none() { format!(" (any {})", cells::symbol(flag)) } else { String::new() };
+        // A head that does not have the setting has one value for all of it; of one that has it, the value is not known.
+        let any = if has(cell.head(), flag) { "one" } else { "any" };
+        let without = if x.is_none() { format!(" ({any} {})", cells::symbol(flag)) } else { String::new() };
         let label = format!("{}{others}{without}", cell.head());
         let xs = x.map_or_else(|| vec![first, last], |x| vec![x]);
         let valid = cell.mean(cells::chosen_by).unwrap_or(f64::INFINITY);
@@ -315,7 +317,7 @@ mod tests {
         assert_eq!(lines[0].points[0], Point { x: 8.0, mean: 42.0, low: 40.0, high: 44.0, valid: 43.0 });
         assert_eq!(lines[0].points[1], Point { x: 16.0, mean: 30.0, low: 30.0, high: 30.0, valid: 31.0 });
         assert_eq!((lines[1].points.len(), lines[1].points[1].x), (2, 16.0));
-        assert_eq!(picture.labels, ["mos", "softmax (any d)"]);
+        assert_eq!(picture.labels, ["mos", "softmax (one d)"]);
         assert_eq!(picture.title, "Test perplexity against d, mean and range of up to 2 seeds");
         assert_eq!(picture.panels.len(), 1);
         assert!(AxisPicture::new(&outcomes[1..], &axis("d-embedding", &["8", "16"])).is_none());
@@ -323,7 +325,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         picture::save(&picture, &folder.path().join("picture")).unwrap();
         let svg = std::fs::read_to_string(folder.path().join("picture.svg")).unwrap();
-        for text in ["mos", "softmax (any d)", "d, width of the embedding", "test perplexity"] {
+        for text in ["mos", "softmax (one d)", "d, width of the embedding", "test perplexity"] {
             assert!(svg.contains(text), "{text} is not in {svg}");
         }
     }

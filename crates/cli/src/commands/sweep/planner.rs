@@ -132,7 +132,7 @@ impl<'a> Planner<'a> {
 }
 
 /// Whether a head has the setting `flag`; it ignores those of parts that it lacks.
-fn has(head: HeadKind, flag: &str) -> bool {
+pub fn has(head: HeadKind, flag: &str) -> bool {
     match flag {
         "components" | "prior-cv" => head.is_mixture(),
         "latent-lr" | "dropout-latent" => head.has_contexts(),

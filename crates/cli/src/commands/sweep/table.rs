@@ -26,16 +26,15 @@ pub fn save_lines(outcomes: &[Outcome], folder: &Path) -> Result<(), Failure> {
 }
 
 /// Writes `table.md` to `folder`, and pictures: `by-SETTING` for every setting of several numbers, or, where there is none or every head
-/// has but one combination of values, `perplexities`.
-pub fn save(outcomes: &[Outcome], axes: &[Axis], folder: &Path) -> Result<(), Failure> {
+/// has but one combination of values in the end, `perplexities`.
+pub fn save(outcomes: &[Outcome], axes: &[Axis], is_one_a_head: bool, folder: &Path) -> Result<(), Failure> {
     replace(&folder.join("table.md"), table(outcomes, axes).as_bytes())?;
     if outcomes.iter().all(|outcome| outcome.trained.is_none()) {
         return Ok(());
     }
-    let marks = Marks::new(outcomes);
     let numeric = || axes.iter().filter(|axis| axis.is_numeric());
-    if marks.is_one_a_head() || numeric().count() == 0 {
-        return picture::save(&marks, &folder.join("perplexities"));
+    if is_one_a_head || numeric().count() == 0 {
+        return picture::save(&Marks::new(outcomes), &folder.join("perplexities"));
     }
     // Early on, there may be one value yet, or none.
     for (axis, picture) in numeric().filter_map(|axis| Some((axis, AxisPicture::new(outcomes, axis)?))) {
@@ -112,6 +111,7 @@ fn markdown(columns: &[Column]) -> String {
 #[cfg(test)]
 pub mod tests {
     use super::*;
+    use crate::commands::sweep::marks::is_one_a_head;
     use crate::commands::sweep::outcome::Trained;
     use crate::commands::sweep::rank::Rank;
     use awd_lstm::HeadKind;
@@ -175,25 +175,31 @@ pub mod tests {
 
     #[test]
     fn results_are_written_with_their_pictures() {
-        let of = |axes: &[Axis], outcomes: &[Outcome]| {
+        let of = |axes: &[Axis], outcomes: &[Outcome], is_one_a_head: bool| {
             let folder = tempfile::tempdir().unwrap();
             save_lines(outcomes, folder.path()).unwrap();
-            save(outcomes, axes, folder.path()).unwrap();
+            save(outcomes, axes, is_one_a_head, folder.path()).unwrap();
             let names = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
             let mut names: Vec<String> = names.map(|name| name.to_string_lossy().into_owned()).collect();
             names.sort();
             names.join(" ")
         };
         let plain = [outcome(HeadKind::Mos, &[], 28, 10.0), outcome(HeadKind::Softmax, &[], 28, 20.0)];
-        assert_eq!(of(&[], &plain), "perplexities.svg results.jsonl table.md");
+        assert_eq!(of(&[], &plain, true), "perplexities.svg results.jsonl table.md");
         let by_lr = |lr| outcome(HeadKind::Mos, &[("lr", lr), ("precision", "full")], 28, 10.0);
         let axes = [axis("lr", &["5", "6"]), axis("precision", &["full", "bf16"])];
-        assert_eq!(of(&axes, &[by_lr("5"), by_lr("6")]), "by-lr.svg results.jsonl table.md");
+        assert_eq!(of(&axes, &[by_lr("5"), by_lr("6")], false), "by-lr.svg results.jsonl table.md");
+        // The first of several runs leaves no picture of another kind.
+        assert_eq!(of(&axes, &[by_lr("5")], false), "results.jsonl table.md");
         // Each head has a setting of its own.
         let chosen = [by_lr("5"), outcome(HeadKind::Softmax, &[("lr", "6")], 28, 20.0)];
-        assert_eq!(of(&axes, &chosen), "perplexities.svg results.jsonl table.md");
+        let settings = chosen.iter().map(|outcome| (outcome.head, &outcome.settings));
+        assert!(
+            is_one_a_head(settings.clone()) && !is_one_a_head(settings.chain([(HeadKind::Mos, &vec![])]))
+        );
+        assert_eq!(of(&axes, &chosen, true), "perplexities.svg results.jsonl table.md");
         let failed = Outcome { trained: None, failed: Some("too hot".into()), ..plain[0].clone() };
-        assert_eq!(of(&axes, &[failed]), "results.jsonl table.md");
+        assert_eq!(of(&axes, &[failed], true), "results.jsonl table.md");
     }
 
     #[test]

@@ -26,7 +26,12 @@ pub struct TransformerArgs {
     #[arg(long, value_name = "RUN")]
     pub out: Option<PathBuf>,
     /// Train nothing: perplexities of the model of this run.
-    #[arg(long, value_name = "RUN", conflicts_with_all = ["out", "steps", "epochs", "rounds"])]
+    #[arg(long, value_name = "RUN", conflicts_with_all = [
+        "out", "head", "components", "activation", "start", "facets", "untied", "dropout_latent", "knots", "plif_bound", "cap", "units",
+        "precision", "vocab_size", "lower_case", "characters", "d_model", "d_embedding", "d_ff", "parameters", "layers", "attention-heads",
+        "context", "dropout", "steps", "epochs", "rounds", "batch", "lr", "warmup", "weight-decay", "clip", "valid-tokens", "no-test", "seed",
+        "set",
+    ])]
     pub run: Option<PathBuf>,
     /// Start from the best model of this run instead of random weights, with its text and sizes. Its softmax goes on as --head, from
     /// the same function where that head starts there, as a mixture with linear contexts or a PLIF does.

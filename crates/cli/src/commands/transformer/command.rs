@@ -13,6 +13,7 @@ use program::files::check_run_folder;
 use program::print::{print_json, print_note};
 use program::progress::ShareBar;
 use program::ranks::{agree, refuse};
+use program::statistics::grouped;
 use runs::data::{Fingerprint, Vocabulary};
 use runs::error::{Error, check};
 use runs::ranks::Ranks;
@@ -23,7 +24,7 @@ use super::args::TransformerArgs;
 use super::head::Size;
 use super::text::Text;
 use crate::commands::scores::{EvalArgs, Scores, Split, Weights, first};
-use crate::training::{Folder, Job, Kind, Output, absolute, fresh_folder, lock, require_test};
+use crate::training::{Folder, Job, Kind, Output, absolute, lock, require_test};
 
 /// What came of a run.
 #[derive(Debug, Clone, Serialize)]
@@ -49,6 +50,14 @@ struct Outcome {
     run: String,
 }
 
+/// What `eval` prints.
+#[derive(Debug, Serialize)]
+struct Evaluated {
+    weights: Weights,
+    #[serde(flatten)]
+    scores: Scores,
+}
+
 /// What a training begins with at one process.
 type Ready = (Folder<Transformer>, RunConfig, Text);
 
@@ -63,7 +72,7 @@ pub fn run(args: &TransformerArgs, command: String, ranks: &Ranks) -> Result<(),
             data: args.data.clone(),
             split: None,
             max_tokens: args.given.value("train.eval_tokens"),
-            weights: Weights::Best,
+            weights: None,
             device: args.device,
             json: args.json,
             tokens: TokenArgs::default(),
@@ -107,7 +116,7 @@ fn start(args: &TransformerArgs, ranks: &Ranks) -> Result<Ready, Failure> {
     let text_config = args.text_config();
     let model = args.model(Size::new(1, text_config.vocab_size));
     model.validate()?;
-    args.procedure(model.context, model.context).validate()?;
+    args.procedure(model.context, model.context).validate_with(model.context)?;
     let text = Text::load(args.data.as_deref(), &text_config, None)?;
     let model = args.model(Size::new(text.corpus.vocabulary().len(), text_config.vocab_size));
     let name = device::resolve(args.device);
@@ -128,16 +137,18 @@ fn start(args: &TransformerArgs, ranks: &Ranks) -> Result<Ready, Failure> {
         model,
         extensions: vec![],
     };
-    Ok((Folder::New(new_folder(args, &config)), config, text))
+    Ok((new_folder(args, &config), config, text))
 }
 
-fn new_folder(args: &TransformerArgs, config: &RunConfig) -> PathBuf {
-    let named = || fresh_folder(&format!("transformer-{}-{}", config.preset, config.train.seed));
-    args.out.clone().unwrap_or_else(named)
+fn new_folder(args: &TransformerArgs, config: &RunConfig) -> Folder<Transformer> {
+    Folder::new(args.out.clone(), || format!("transformer-{}-{}", config.preset, config.train.seed))
 }
 
 /// A run from the best model of another, with the head that is asked for.
 fn continue_from(args: &TransformerArgs, path: &Path) -> Result<Ready, Failure> {
+    if args.given.has_section("text") {
+        return Err("train --from keeps how the run's text is read: leave --set text.… out".into());
+    }
     args.head.validate()?;
     args.out.as_deref().map_or(Ok(()), check_run_folder)?;
     let origin = RunFolder::open(path)?;
@@ -152,9 +163,11 @@ fn continue_from(args: &TransformerArgs, path: &Path) -> Result<Ready, Failure> 
         None if !is_softmax => of_run.facets,
         _ => args.head.facets(of_run.layers, of_run.context),
     };
+    // A head that goes on as itself has its own settings where none are given.
+    let itself = !is_softmax && config.preset == args.head.head.name();
+    let asked = if itself { args.head.or_those_of(&of_run.head) } else { args.head.clone() };
     let model = GptConfig {
-        head: args
-            .head
+        head: asked
             .config(of_run.d_model, of_run.head.d_embedding, facets, vocabulary)
             .with_tied(of_run.head.tied),
         facets,
@@ -196,7 +209,7 @@ fn continue_from(args: &TransformerArgs, path: &Path) -> Result<Ready, Failure> 
         extensions: vec![],
         ..config
     };
-    Ok((Folder::New(new_folder(args, &config)), config, text))
+    Ok((new_folder(args, &config), config, text))
 }
 
 /// A run that goes on; rank 0 has locked it.
@@ -238,11 +251,12 @@ impl Kind for &Text {
 
     fn announce(&self, config: &RunConfig, parameters: usize, place: &str) {
         print_note(format_args!(
-            "{} with {parameters} parameters, {} words, {} training tokens, {} steps, {place}",
+            "{} with {} parameters, {} words, {} training tokens, {} steps, {place}",
             config.preset,
-            config.model.head.vocab,
-            self.corpus.train().len(),
-            config.train.steps,
+            grouped(parameters),
+            grouped(config.model.head.vocab),
+            grouped(self.corpus.train().len()),
+            grouped(config.train.steps),
         ));
     }
 
@@ -287,9 +301,10 @@ impl Kind for &Text {
             print_json(&outcome);
         } else {
             println!(
-                "{} with {parameters} parameters after {} steps: {}; saved in {}",
+                "{} with {} parameters after {} steps: {}; saved in {}",
                 outcome.head,
-                outcome.steps,
+                grouped(parameters),
+                grouped(outcome.steps),
                 outcome.scores.text(config.text.characters),
                 outcome.run
             );
@@ -306,10 +321,15 @@ pub fn eval(args: &EvalArgs) -> Result<(), Failure> {
     let run = RunFolder::open(&args.run)?;
     let config = run.config()?;
     let data = args.data.as_deref().or(config.data_folder());
-    let weights = match args.weights.file(&run) {
-        // One that was stopped before its first validation.
-        Err(Error::NotARun { .. }) if args.weights == Weights::Best => run.last_weights()?,
-        file => file?,
+    let (weights, file) = match (args.weights, run.best_weights()) {
+        (Some(weights), _) => (weights, weights.file(&run)?),
+        // It was stopped before its first validation.
+        (None, Err(Error::NoWeights { .. })) => {
+            let file = run.last_weights()?;
+            print_note("no validation has chosen the best weights yet: the last ones are scored");
+            (Weights::Last, file)
+        }
+        (None, file) => (Weights::Best, file?),
     };
     let device = device::open(device::resolve(args.device))?;
     let text = match args.split {
@@ -320,7 +340,7 @@ pub fn eval(args: &EvalArgs) -> Result<(), Failure> {
         }
         _ => Text::load(data, &config.text, Some(run.vocabulary()?))?,
     };
-    let model = load_weights(config.model.try_init(&device)?, &weights)?;
+    let model = load_weights(config.model.try_init(&device)?, &file)?;
     let train = config.train.clone().with_eval_tokens(args.max_tokens);
     let mut scores = Scores::default();
     for split in [Split::Train, Split::Valid, Split::Test] {
@@ -342,7 +362,7 @@ pub fn eval(args: &EvalArgs) -> Result<(), Failure> {
         }
     }
     if args.json {
-        print_json(&scores);
+        print_json(&Evaluated { weights, scores });
     } else {
         println!("{}", scores.text(config.text.characters));
     }

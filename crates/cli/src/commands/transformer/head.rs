@@ -5,8 +5,8 @@ use std::str::FromStr;
 use awd_lstm::HeadKind;
 use clap::Args;
 use highrank::context::FacetsConfig;
-use highrank::{Activation, HeadConfig, LogitMapConfig, Precision, Start, TimeAxis};
-use program::args::{Head, HeadSizes};
+use highrank::{Activation, ContextConfig, HeadConfig, LogitMapConfig, Precision, Start, TimeAxis};
+use program::args::{Head, HeadSizes, finite};
 use program::failure::Failure;
 
 /// The output layer and its settings.
@@ -35,24 +35,24 @@ pub struct HeadArgs {
     #[arg(long)]
     pub untied: bool,
     /// Dropout on the latent contexts of a mixture [default: 0].
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", value_parser = finite)]
     pub dropout_latent: Option<f64>,
     /// Pieces of a PLIF [default: 1000].
     #[arg(long)]
     pub knots: Option<usize>,
     /// T of a PLIF, which bends on [-T, T] [default: 20].
-    #[arg(long, value_name = "T")]
+    #[arg(long, value_name = "T", value_parser = finite)]
     pub plif_bound: Option<f64>,
     /// Largest logit of a soft cap [default: 30].
-    #[arg(long, value_name = "C")]
+    #[arg(long, value_name = "C", value_parser = finite)]
     pub cap: Option<f64>,
     /// Sigmoids of a monotonic network [default: 16].
     #[arg(long, value_name = "N")]
     pub units: Option<usize>,
     /// What the inputs of the output layer's matrix products are rounded to: full (nothing), tf32 or bf16. Faster where the
-    /// hardware multiplies such numbers.
-    #[arg(long, default_value_t)]
-    pub precision: Precision,
+    /// hardware multiplies such numbers [default: full; with --from and the run's head, the run's].
+    #[arg(long)]
+    pub precision: Option<Precision>,
 }
 
 impl HeadArgs {
@@ -90,13 +90,39 @@ impl HeadArgs {
         }
     }
 
+    /// The same with the settings of a head of the same kind where none are given.
+    pub fn or_those_of(&self, head: &HeadConfig) -> Self {
+        let mut all = self.clone();
+        all.precision.get_or_insert(head.precision);
+        all.dropout_latent = all.dropout_latent.or(head.context.latent_dropout().map(|it| it.probability));
+        if let ContextConfig::MixtureOfContexts(mixture) | ContextConfig::MixtureOfSoftmaxes(mixture) =
+            &head.context
+        {
+            all.components.get_or_insert(mixture.components);
+            all.activation.get_or_insert(mixture.activation);
+            all.start.get_or_insert(mixture.start);
+        }
+        match head.logit_map {
+            LogitMapConfig::Plif { knots, bound } => {
+                all.knots.get_or_insert(knots);
+                all.plif_bound.get_or_insert(bound);
+            }
+            LogitMapConfig::SoftCap { cap } => _ = all.cap.get_or_insert(cap),
+            LogitMapConfig::MonotonicNet { units } => _ = all.units.get_or_insert(units),
+            _ => {}
+        }
+        all
+    }
+
     /// What the contexts read under a transformer of so many layers and such a context.
     pub fn facets(&self, layers: usize, context: usize) -> Option<FacetsConfig> {
         let FacetsConfig { layers: most, window } = FacetsConfig::default();
         match self.facets {
             Some(Facets(given)) => given,
             None if !self.head.is_mixture() || self.activation == Some(Activation::Tanh) => None,
-            None => Some(FacetsConfig { layers: most.min(layers + 1), window: window.min(context) }),
+            None => {
+                Some(FacetsConfig { layers: most.min(layers.saturating_add(1)), window: window.min(context) })
+            }
         }
     }
 
@@ -110,7 +136,7 @@ impl HeadArgs {
     ) -> HeadConfig {
         let knots = self.knots.unwrap_or(1000);
         let config = self.head.config(&HeadSizes {
-            d_hidden: if facets.is_some() { 2 * d_model } else { d_model },
+            d_hidden: if facets.is_some() { d_model.saturating_mul(2) } else { d_model },
             d_embedding,
             vocab: vocabulary.words,
             components: self.components.unwrap_or(4),
@@ -143,13 +169,13 @@ impl HeadArgs {
             }
             _ => config,
         };
-        vocabulary.pad(config).with_tied(!self.untied).with_precision(self.precision)
+        vocabulary.pad(config).with_tied(!self.untied).with_precision(self.precision.unwrap_or_default())
     }
 }
 
 /// Where contexts start, on a command line.
 fn start(text: &str) -> Result<Start, String> {
-    match text.parse() {
+    match finite(text) {
         Ok(spread) => Ok(Start::Softmax { spread }),
         Err(_) if text == "random" => Ok(Start::Random),
         Err(_) => Err(format!("`{text}` is neither a spread, such as 0.02, nor random")),

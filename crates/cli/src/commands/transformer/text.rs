@@ -4,6 +4,7 @@ use std::path::Path;
 
 use awd_lstm::language::{Language, LanguageConfig};
 use program::failure::Failure;
+use program::files::refuse_file;
 use runs::data::{Corpus, TextConfig, Vocabulary};
 
 /// A corpus, and the language that it was drawn from, if it is known.
@@ -20,6 +21,7 @@ impl Text {
         text: &TextConfig,
         vocabulary: Option<Vocabulary>,
     ) -> Result<Self, Failure> {
+        data.map_or(Ok(()), refuse_file)?;
         let corpus = match (data, vocabulary) {
             (None, _) => return Self::generate(text),
             (Some(folder), None) => Corpus::load(folder, text)?,

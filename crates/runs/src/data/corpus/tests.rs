@@ -89,6 +89,11 @@ fn shards_are_one_text_that_stays_on_the_disk() {
     for (name, text) in [("b", "A dog\n"), ("a-00010", "\n"), ("a-00002", "the cat\nsat\n")] {
         fs::write(shards.join(name), text).unwrap();
     }
+    // Neither is taken without a word if both are there.
+    fs::write(sharded.path().join("train.txt"), "a\n").unwrap();
+    let message = Corpus::load(sharded.path(), &WORDS).unwrap_err().to_string();
+    assert!(message.contains("train.txt` and the folder `") && message.contains("both there"), "{message}");
+    fs::remove_file(sharded.path().join("train.txt")).unwrap();
     // An empty shard is a mistake; a hidden file is none.
     fs::write(shards.join(".part"), "").unwrap();
     let message = Corpus::load(sharded.path(), &WORDS).unwrap_err().to_string();
@@ -145,6 +150,15 @@ fn characters_come_from_three_files_or_from_one() {
     assert_eq!(all, (0..100).map(|n| n % 3).collect::<Vec<u32>>());
     let again = Corpus::load_held_out(single.path(), corpus.vocabulary().clone(), &text).unwrap();
     assert_eq!((again.train().len(), again.valid(), again.test()), (0, corpus.valid(), corpus.test()));
+    // Of fewer characters the held-out texts have nothing to predict.
+    fs::write(single.path().join("text8"), "aba").unwrap();
+    for corpus in [
+        Corpus::load(single.path(), &text),
+        Corpus::load_held_out(single.path(), corpus.vocabulary().clone(), &text),
+    ] {
+        let message = corpus.unwrap_err().to_string();
+        assert!(message.contains("text8` has 3 characters, but needs at least 40"), "{message}");
+    }
     // As words, the folder lacks its texts.
     assert!(matches!(Corpus::load(single.path(), &WORDS), Err(Error::MissingFile { .. })));
 }

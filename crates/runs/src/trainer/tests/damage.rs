@@ -51,6 +51,19 @@ fn a_resume_that_fails_changes_nothing() {
         fs::write(&path, good).unwrap();
         assert!(contents(&Run::open(root.path()).unwrap()) == present);
     }
+    // Of these no hash is noted: a folder in their place is found before anything is written.
+    for name in ["steps.jsonl", "failed.txt"] {
+        let path = root.path().join(name);
+        let good = fs::read(&path).ok();
+        good.iter().for_each(|_| fs::remove_file(&path).unwrap());
+        fs::create_dir(&path).unwrap();
+        let before = contents(&Run::open(root.path()).unwrap());
+        let message = go_on().unwrap_err().to_string();
+        assert!(message.starts_with(&format!("cannot write `{}`", path.display())), "{name}: {message}");
+        assert!(contents(&Run::open(root.path()).unwrap()) == before, "{name}");
+        fs::remove_dir(&path).unwrap();
+        good.iter().for_each(|good| fs::write(&path, good).unwrap());
+    }
     assert!(go_on().unwrap());
 }
 
@@ -122,7 +135,7 @@ fn a_run_of_another_kind_or_format_is_named() {
     assert!(message.contains("is damaged"), "{message}");
     crate::hashes::replace(run.path(), "config.json", &fs::read(&path).unwrap()).unwrap();
     let message = run.config().unwrap_err().to_string();
-    assert!(message.ends_with("is not a run folder: it has no tiny model"), "{message}");
+    assert!(message.ends_with("is a run of huge, but this takes one of a tiny model"), "{message}");
     for (format, reader) in [
         (1, "highrank 0.1, for Burn 0.21,"),
         (3, "an earlier build of highrank 0.2"),
