@@ -62,6 +62,9 @@ struct StudyArgs {
     /// Folder for the picture of the learning curves, learning.svg [default: a new one under runs/].
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Whether the picture replaces a file.
+    #[command(flatten)]
+    force: Force,
     /// Where to compute: auto (the fastest there is), flex, ndarray, wgpu or cuda.
     #[arg(long, default_value_t)]
     device: DeviceChoice,
@@ -91,7 +94,7 @@ fn run(args: &StudyArgs) -> Result<(), Failure> {
     check(args.seeds > 0, "seeds", args.seeds, "at least 1")?;
     let StudyArgs { seeds, seed, json, .. } = *args;
     if let Some(out) = &args.out {
-        Force::default().check_in(out, &["learning.svg"])?;
+        args.force.check_in(out, &["learning.svg"])?;
     }
     let name = device::resolve(args.device);
     let config = LanguageConfig::default();

@@ -3,7 +3,7 @@
 #
 #   scripts/bench_cpu.sh PYTHON ROUNDS > benches/results/NAME.jsonl
 #   scripts/bench_cpu.sh PYTHON ROUNDS heads predictions > benches/results/NAME.jsonl    # some of the parts
-#   cargo run --release --bin bench_report -- benches/results/NAME.jsonl --plot benches/results/NAME.svg
+#   cargo run --release --bin bench_report -- benches/results/NAME.jsonl --plot benches/results/NAME.svg --force
 #
 # PYTHON is an interpreter with torch and numpy. Nothing else should run on the machine. Parts, with minutes a round on two cores:
 #
@@ -31,7 +31,7 @@ usage() {
     exit 2
 }
 [[ $# -ge 2 && $2 =~ ^[1-9][0-9]*$ ]] || usage
-python=$1 rounds=$2 parts=("${@:3}")
+rounds=$2 parts=("${@:3}")
 [ ${#parts[@]} -gt 0 ] || parts=("${all[@]}")
 for part in "${parts[@]}"; do
     [[ " ${all[*]} before " == *" $part "* ]] || usage
@@ -39,6 +39,13 @@ for part in "${parts[@]}"; do
         echo "error: the part \`before\` needs BASE, a folder with older programs" >&2
         exit 2
     fi
+done
+python=$(type -P "$1") || { echo "error: PYTHON is \`$1\`, which is no program" >&2; exit 2; }
+# Links stay: an interpreter finds its packages beside the link.
+python=$(realpath --no-symlinks "$python")
+for folder in BIN BASE; do [ -z "${!folder:-}" ] || printf -v "$folder" %s "$(realpath -m "${!folder}")"; done
+for program in head_throughput step_throughput; do
+    [ -z "${BIN:-}" ] || [ -x "$BIN/$program" ] || { echo "error: BIN is \`$BIN\`, but \`$BIN/$program\` is not there" >&2; exit 2; }
 done
 cd "$(dirname "$0")/.."
 if [ -z "${BIN:-}" ]; then

@@ -16,9 +16,16 @@ usage() {
     exit 2
 }
 [[ $# -ge 2 && $2 =~ ^[1-9][0-9]*$ ]] || usage
-python=$1 rounds=$2 parts=("${@:3}")
+rounds=$2 parts=("${@:3}")
 [ ${#parts[@]} -gt 0 ] || parts=(peers bf16 adaptive options)
 for part in "${parts[@]}"; do [[ $part =~ ^(peers|bf16|adaptive|options)$ ]] || usage; done
+python=$(type -P "$1") || { echo "error: PYTHON is \`$1\`, which is no program" >&2; exit 2; }
+# Links stay: an interpreter finds its packages beside the link.
+python=$(realpath --no-symlinks "$python")
+if [ -n "${BIN:-}" ]; then
+    BIN=$(realpath -m "$BIN")
+    [ -x "$BIN/head_throughput" ] || { echo "error: BIN is \`$BIN\`, but \`$BIN/head_throughput\` is not there" >&2; exit 2; }
+fi
 cd "$(dirname "$0")/.."
 tokens=${TOKENS:-2048} d=${D:-1024} vocab=${VOCAB:-131072} repeats=${REPEATS:-1}
 if [ -z "${BIN:-}" ]; then

@@ -23,6 +23,11 @@ usage() {
 }
 [ $# -ge 2 ] || usage
 action=$1 dir=$(realpath -m "$2")
+if [ "$action" = run ] && [ -n "${3:-}" ]; then
+    python=$(type -P "$3") || { echo "error: PYTHON is \`$3\`, which is no program" >&2; exit 2; }
+    # Links stay: an interpreter finds its packages beside the link.
+    python=$(realpath --no-symlinks "$python")
+fi
 cd "$(dirname "$0")/.."
 
 programs=(step_throughput head_throughput highrank golden)
@@ -61,6 +66,10 @@ build() {
 }
 
 unpack() {
+    [ -e "$dir/golden" ] || [ -f "$dir/programs.tar.xz" ] || {
+        echo "error: \`$dir/programs.tar.xz\` does not exist: scripts/gpu_bench.sh build makes it" >&2
+        exit 2
+    }
     [ -e "$dir/golden" ] || xz --decompress --stdout "$dir/programs.tar.xz" | tar --extract --directory "$dir"
 }
 
@@ -217,7 +226,7 @@ case $action in
         ;;
     run)
         [ $# -ge 4 ] || usage
-        python=$3 rounds=$4 limit=${LIMIT:-240} parts=("${@:5}")
+        rounds=$4 limit=${LIMIT:-240} parts=("${@:5}")
         [ ${#parts[@]} -gt 0 ] || parts=(lstm steps heads chunks policies)
         for part in "${parts[@]}"; do [[ $part =~ ^(lstm|steps|heads|chunks|policies|kernels)$ ]] || usage; done
         [[ $rounds =~ ^[1-9][0-9]*$ ]] || usage

@@ -12,14 +12,15 @@
 #   sequences    a step of 155,000 tokens at once, as of 10,000 sequences of 1 to 30 words, and 17,000 of padding, in 1 GB
 #   saves        a run that is saved after every step, some thousand times: a file that stays behind
 #
-# Environment variables: PROGRAM, the program `highrank` (built if it is not given). Linux only: peaks are those of /proc.
+# Environment variables: PROGRAM, the program `highrank` with `head_throughput` beside it (both built if it is not given). Linux only:
+# peaks are those of /proc.
 set -euo pipefail
 all=(text vocabulary sequences saves)
 usage() {
     echo "error: expected WORK [PART]..., parts of ${all[*]}, as in: scripts/load.sh /tmp/load text" >&2
     exit 2
 }
-[ $# -ge 1 ] || usage
+[ -n "${1:-}" ] || usage
 work=$1
 shift
 parts=("$@")
@@ -30,12 +31,24 @@ gigabytes=${GIGABYTES:-5}
 [ ! -e "$work" ] || { echo "error: \`$work\` exists; WORK is created and removed again" >&2; exit 2; }
 root=$(cd "$(dirname "$0")/.." && pwd)
 if [ -z "${PROGRAM:-}" ]; then
-    (cd "$root" && cargo build --quiet --release --locked --package highrank-cli)
+    (cd "$root" && cargo build --quiet --release --locked --bin highrank --bin head_throughput)
     PROGRAM=$root/target/release/highrank
 fi
-[ -x "$PROGRAM" ] || { echo "error: PROGRAM is \`$PROGRAM\`, which is no program" >&2; exit 2; }
+head_throughput=$(dirname "$PROGRAM")/head_throughput
+needed=("$PROGRAM")
+[[ " ${parts[*]} " != *" vocabulary "* && " ${parts[*]} " != *" sequences "* ]] || needed+=("$head_throughput")
+for program in "${needed[@]}"; do
+    [[ -f $program && -x $program ]] || { echo "error: PROGRAM is \`$PROGRAM\`, but \`$program\` is no program" >&2; exit 2; }
+done
 mkdir -p "$work"
-trap 'rm -rf "$work"' EXIT
+# The program that is being measured, if there is one.
+pid=
+clean_up() {
+    [ -z "$pid" ] || kill "$pid" 2> /dev/null || true
+    wait
+    rm -rf "$work"
+}
+trap clean_up EXIT
 fail() {
     echo "error: $1" >&2
     exit 1
@@ -43,7 +56,7 @@ fail() {
 
 # peak COMMAND...: runs it, and sets `megabytes` to its peak memory and `seconds` to its time.
 peak() {
-    local before=$SECONDS now pid
+    local before=$SECONDS now status=0
     megabytes=0
     "$@" > "$work/out" 2> "$work/err" &
     pid=$!
@@ -52,7 +65,9 @@ peak() {
         [ "${now:-0}" -le "$megabytes" ] || megabytes=$now
         sleep 0.1
     done
-    wait "$pid" || fail "$* failed: $(tail -1 "$work/err")"
+    wait "$pid" || status=$?
+    pid=
+    [ $status = 0 ] || fail "$* failed: $(tail -1 "$work/err")"
     seconds=$((SECONDS - before))
 }
 
@@ -88,14 +103,14 @@ run_text() {
 }
 
 run_vocabulary() {
-    peak "$PROGRAM" head-throughput --head softmax --vocab 262144 --d-embedding 4096 --tokens 64 --repeats 1 \
+    peak "$head_throughput" --head softmax --vocab 262144 --d-embedding 4096 --tokens 64 --repeats 1 \
         --dtype bf16 --precision bf16 --device flex --json
     [ "$megabytes" -lt 10000 ] || fail "a step over V 262,144 took $megabytes MB"
     printf '{"part":"vocabulary","peak_mb":%s,"seconds":%s,"result":%s}\n' "$megabytes" "$seconds" "$(cat "$work/out")"
 }
 
 run_sequences() {
-    peak "$PROGRAM" head-throughput --head mos --components 5 --vocab 2000 --d-hidden 128 --d-embedding 64 --tokens 155000 \
+    peak "$head_throughput" --head mos --components 5 --vocab 2000 --d-hidden 128 --d-embedding 64 --tokens 155000 \
         --options ignore --repeats 1 --device flex --json
     [ "$megabytes" -lt 1000 ] || fail "a step of 10,000 sequences took $megabytes MB"
     printf '{"part":"sequences","peak_mb":%s,"seconds":%s,"result":%s}\n' "$megabytes" "$seconds" "$(cat "$work/out")"

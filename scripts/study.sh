@@ -40,6 +40,7 @@ size=${SIZE:-2000000}
 [ -f "$data/train.txt" ] || { echo "error: \`$data/train.txt\` does not exist: DATA needs train.txt, valid.txt and test.txt" >&2; exit 2; }
 program=${PROGRAM:-$(dirname "$0")/../target/release/examples/ptb_mos}
 [ -x "$program" ] || { echo "error: \`$program\` is not there: cargo build --release --example ptb_mos" >&2; exit 2; }
+command -v flock > /dev/null || { echo "error: \`flock\` is not there: it is a part of util-linux" >&2; exit 2; }
 export RAYON_NUM_THREADS=${THREADS:-1}
 read -ra extra <<< "${EXTRA:-}"
 heads=(softmax mos sigsoftmax moc plif mos-plif)

@@ -5,7 +5,7 @@
 #
 # TEXT is a folder with train.txt, valid.txt and test.txt. Runs go to OUT/runs, one line of results each to OUT/STAGE.jsonl. What is
 # done is not done again, and a run that was stopped goes on. Stages:
-#   search    every head with each of four learning rates, 1,000 steps
+#   search    every head with each of three or four learning rates, 1,000 steps
 #   heads     every head with the rate that did best for it there, 3,000 steps, three other seeds
 #   causes    mixtures that differ in one thing, with the rate of mos, 3,000 steps, one seed
 #   continue  the softmax of `heads` for as many steps again, as itself and as other heads, half of the rate
@@ -23,9 +23,12 @@ fail() {
 stage=$1 text=$2 out=$3 width=${4:-64}
 highrank=${HIGHRANK:-target/release/highrank}
 steps=${STEPS:-3000}
+case $stage in
+    search | heads | causes | continue | time) ;;
+    *) fail "unknown stage \`$stage\`: search, heads, causes, continue or time" ;;
+esac
 command -v "$highrank" >/dev/null || fail "\`$highrank\` does not exist: cargo build --release"
 [ -f "$text/train.txt" ] || fail "\`$text/train.txt\` does not exist"
-mkdir -p "$out/runs"
 
 # Options of a head by its name here.
 head_of() {
@@ -46,9 +49,9 @@ head_of() {
     esac
 }
 
-# One run and its line: NAME LR SEED STEPS [FROM].
+# One run and its line: NAME LR SEED STEPS [from], the last word if it begins with the trained softmax.
 cell() {
-    local name=$1 lr=$2 seed=$3 steps=$4 from=${5:-}
+    local name=$1 lr=$2 seed=$3 steps=$4 from=${5:+$trained}
     local key="$stage-$width-$name-$lr-$seed"
     [ "$stage" != time ] || key+="-$steps"
     local run="$out/runs/$key" line="$out/runs/$key.json" options of=$parameters
@@ -73,17 +76,19 @@ cell() {
     rm "$line.part"
 }
 
-# Runs cells, a line of arguments each from standard input, several side by side; then gathers the stage's lines.
+# Runs cells, a line of arguments each, several side by side; then gathers the stage's lines.
 cells() {
     export -f cell head_of fail
-    export stage text out width highrank parameters words
-    xargs -P "${JOBS:-2}" -I{} bash -c 'set -eo pipefail; cell {}' || fail "a run failed, see $out/runs/*.log"
+    export stage text out width highrank parameters words trained
+    mkdir -p "$out/runs"
+    printf '%s\n' "$@" | xargs -P "${JOBS:-2}" -I{} bash -c 'set -eo pipefail; cell {}' || fail "a run failed, see $out/runs/*.log"
     cat "$out/runs/$stage"-*.json >"$out/$stage.jsonl"
 }
 
-# The learning rate of the search with the lowest validation perplexity of a head, the median of the other heads' where it was not in it.
+# The learning rate of the search with the lowest validation perplexity of a head.
 best_rate() {
     local found
+    [ -f "$out/search.jsonl" ] || fail "\`$out/search.jsonl\` does not exist: the stage search comes first"
     found=$(sed -n "s/.*\"variant\":\"$1\",\"lr\":\([0-9.]*\),.*\"d_model\":$width,.*\"valid_ppl\":\([0-9.]*\).*/\2 \1/p" "$out/search.jsonl" | sort -n | head -n 1)
     [ -n "$found" ] || fail "no search of $1 at width $width in $out/search.jsonl"
     echo "${found#* }"
@@ -93,7 +98,7 @@ best_rate() {
 case $width in
     64) parameters=824656 rates="0.002 0.004 0.008 0.016" ;;
     128) parameters=1975184 rates="0.002 0.004 0.008 0.016" ;;
-    256) parameters=5283856 rates="0.001 0.002 0.004 0.008" ;;
+    256) parameters=5283856 rates="0.0005 0.001 0.002" ;;
     *) fail "WIDTH is $width, but must be 64, 128 or 256" ;;
 esac
 # Penn Treebank has 10,000 words; so has this count, with a blank in place of the end of a sentence.
@@ -102,42 +107,49 @@ case $(basename "$text") in ptb) ;; *) parameters=$((parameters + (words - 10000
 
 # Its rate, half of it, and the run of `heads` with seed 28.
 softmax() {
-    lr=$(best_rate softmax)
+    lr=$(best_rate softmax) || exit 2
     half=$(awk "BEGIN { print $lr / 2 }")
     trained=$out/runs/heads-$width-softmax-$lr-28
 }
 
 heads=${HEADS:-softmax plif moc facets-1 facets-2 mos multi-facet}
+for name in $heads; do head_of "$name" >/dev/null; done
+# All runs are known before the first starts.
+trained='' runs=()
 case $stage in
     search)
-        for name in $heads; do for lr in $rates; do echo "$name $lr 1 1000"; done; done | cells
+        for name in $heads; do for lr in $rates; do runs+=("$name $lr 1 1000"); done; done
         ;;
     heads)
-        for seed in 28 29 30; do for name in $heads; do echo "$name $(best_rate "$name") $seed $steps"; done; done | cells
+        for seed in 28 29 30; do
+            for name in $heads; do
+                rate=$(best_rate "$name") || exit 2
+                runs+=("$name $rate $seed $steps")
+            done
+        done
         ;;
     causes)
-        lr=$(best_rate mos)
+        lr=$(best_rate mos) || exit 2
         for name in mos-tanh multi-facet-1x3 multi-facet-3x1 mos-random mos-residual mos-spread-0 mos-spread-0.1 mos-2 mos-8 \
             mos-plif softmax-untied mos-untied mos-decay-0 mos-decay-0.1; do
-            echo "$name $lr 28 $steps"
-        done | cells
+            runs+=("$name $lr 28 $steps")
+        done
         ;;
     continue)
         softmax
-        for name in $heads; do
-            echo "$name $half 28 $steps $trained"
-        done | cells
+        for name in $heads; do runs+=("$name $half 28 $steps from"); done
         ;;
     time)
         softmax
         # A step of the multi-facet mixture takes 1.25 times the softmax's, one of MoS 1.47 times.
-        {
-            for longer in $((steps * 5 / 4)) $((steps * 3 / 2)); do
-                printf 'softmax %s\n' "$lr "{28,29,30}" $longer" "$half 28 $longer $trained"
-            done
-            for name in facets-1 multi-facet; do echo "$name $(best_rate "$name") 28 $((steps * 3 / 2))"; done
-        } | cells
+        for longer in $((steps * 5 / 4)) $((steps * 3 / 2)); do
+            runs+=("softmax $lr "{28,29,30}" $longer" "softmax $half 28 $longer from")
+        done
+        for name in facets-1 multi-facet; do
+            rate=$(best_rate "$name") || exit 2
+            runs+=("$name $rate 28 $((steps * 3 / 2))")
+        done
         ;;
-    *) fail "unknown stage \`$stage\`: search, heads, causes, continue or time" ;;
 esac
+cells "${runs[@]}"
 echo "$out/$stage.jsonl"

@@ -1,12 +1,17 @@
 //! `head-throughput`: what a training step or a prediction of an output head costs, beside the device's own matrix-product
 //! rate, Burn's own layers, or the plain loss.
 
+use std::num::Saturating;
+
 use awd_lstm::HeadKind;
 use burn::module::Module;
 use burn::tensor::Device;
 use clap::{Parser, ValueEnum};
 use highrank::context::MixtapeConfig;
-use highrank::{Activation, AdaptiveConfig, ContextConfig, HeadConfig, Precision, cast_parameters};
+use highrank::{
+    Activation, AdaptiveConfig, ContextConfig, HeadConfig, LogitMapConfig, Precision, cast_parameters,
+};
+use runs::error::check;
 use serde::Serialize;
 
 use program::args::{Head, HeadSizes, List};
@@ -14,6 +19,7 @@ use program::device::{self, DeviceChoice, DeviceName};
 use program::failure::Failure;
 use program::println;
 
+use crate::MOST_NUMBERS;
 use crate::threads;
 use crate::timing::{added_peak, median, seconds_of};
 use crate::workload::{
@@ -175,10 +181,15 @@ pub fn run(args: &HeadThroughputArgs) -> Result<(), Failure> {
             return Err(format!("{name} is 0, but a measurement needs at least 1").into());
         }
     }
+    args.check_sizes()?;
     let config = args.head_config();
     config.validate()?;
     args.validate()?;
+    let parameters = args.check_work(&config)?;
     let name = device::resolve(args.device);
+    if args.mode == Mode::Step && args.dtype == FloatType::F32 {
+        device::check_room(name, parameters)?;
+    }
     threads::use_threads(name, args.threads)?;
     let device = device::open(name)?;
     if !device.supports_dtype(args.dtype.dtype()) {
@@ -222,6 +233,66 @@ pub fn run(args: &HeadThroughputArgs) -> Result<(), Failure> {
 }
 
 impl HeadThroughputArgs {
+    /// Refuses sizes whose sums could overflow.
+    fn check_sizes(&self) -> Result<(), Failure> {
+        let sizes = [
+            ("--tokens", Some(self.tokens)),
+            ("--d-hidden", Some(self.d_hidden)),
+            ("--d-embedding", Some(self.d_embedding)),
+            ("--vocab", Some(self.vocab)),
+            ("--components", Some(self.components)),
+            ("--lower-components", self.lower_components),
+            ("--d-lower", self.d_lower),
+            ("--frequent", self.frequent),
+            ("--d-gate", self.d_gate),
+            ("--knots", Some(self.knots)),
+            ("--units", Some(self.units)),
+        ];
+        let mut given = sizes.into_iter().filter_map(|(name, size)| Some((name, size?)));
+        match given.find(|(_, size)| *size > MOST_NUMBERS) {
+            Some((name, size)) => Err(format!("{name} is {size}, but must be at most 2^40").into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses more parameters, or larger matrices of a step, than any machine holds. Returns the number of parameters, without
+    /// biases and priors.
+    fn check_work(&self, config: &HeadConfig) -> Result<usize, Failure> {
+        let [h, d, v, k, tokens] =
+            [config.d_hidden, config.d_embedding, config.vocab, config.context.components(), self.rows()]
+                .map(Saturating);
+        let none = Saturating(0);
+        let contexts = match &config.context {
+            ContextConfig::DirectOutputConnection(connection) => {
+                let layers = connection.layers.iter();
+                layers.fold(none, |sum, layer| {
+                    sum + Saturating(layer.d_hidden) * Saturating(layer.components) * d
+                })
+            }
+            ContextConfig::Mixtape(MixtapeConfig { frequent, d_gate, .. }) => {
+                h * k * d + (Saturating(*frequent) + h * k) * Saturating(*d_gate)
+            }
+            _ if self.head.has_contexts() => h * k * d,
+            _ => none,
+        };
+        let tails =
+            config.adaptive.as_ref().map_or(0, |tails| tails.tail_params(config.d_hidden, config.vocab));
+        let map = match config.logit_map {
+            LogitMapConfig::Plif { knots, .. } => knots,
+            LogitMapConfig::MonotonicNet { units } => units,
+            _ => 0,
+        };
+        let parameters =
+            Saturating(config.decoder_rows()) * d + contexts + Saturating(tails) + Saturating(map);
+        let all_words = self.layers == Layers::Burn || self.mode == Mode::LogProbs;
+        let listed = if self.mode == Mode::TopK { self.k.unwrap_or(1) } else { 1 };
+        let widest = h.max(k * d).max(Saturating(listed)).max(if all_words { v } else { none });
+        check(parameters.0 <= MOST_NUMBERS, "the number of parameters", parameters, "at most 2^40")?;
+        let size = tokens * widest;
+        check(size.0 <= MOST_NUMBERS, "the size of a step", size, "at most 2^40")?;
+        Ok(parameters.0)
+    }
+
     /// Refuses what cannot be combined.
     fn validate(&self) -> Result<(), Failure> {
         let (step, plain) = (self.mode == Mode::Step, self.options == LossOption::Plain);

@@ -9,3 +9,6 @@ pub mod threads;
 pub mod timing;
 pub mod transformer_step;
 pub mod workload;
+
+/// The most parameters of a model and numbers of a matrix that are measured: more than any machine holds.
+const MOST_NUMBERS: usize = 1 << 40;

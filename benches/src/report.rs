@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
@@ -9,6 +10,7 @@ use plotters::prelude::*;
 use serde::Deserialize;
 
 use program::failure::Failure;
+use program::files::{Force, absolute};
 use program::picture::{self, Area, Picture};
 
 use crate::timing::median;
@@ -23,10 +25,15 @@ pub struct BenchReportArgs {
     /// Draws the ratios to this SVG file.
     #[arg(long, value_name = "FILE")]
     pub plot: Option<PathBuf>,
+    /// Whether the picture replaces a file.
+    #[command(flatten)]
+    pub force: Force,
 }
 
 /// Who has the runs that peers are compared with.
 const OURS: &str = "highrank";
+/// The times that a run may have, in ms. A ratio of two of them is a finite number above 0.
+const TIMES: RangeInclusive<f64> = 1e-9..=1e12;
 
 /// One run of a program.
 #[derive(Debug, Clone, Deserialize)]
@@ -89,12 +96,24 @@ impl Pairing {
 /// # Errors
 /// A file that cannot be read or written, a line that is no run, a peer's run without one of ours before it.
 pub fn run(args: &BenchReportArgs) -> Result<(), Failure> {
+    if let Some(path) = &args.plot {
+        check_plot(path, &args.runs, args.force)?;
+    }
     let pairings = read(&args.runs)?;
     program::print::print_out(&table(&pairings));
     match &args.plot {
         Some(path) => picture::save_as(&Speeds { pairings: &pairings }, path),
         None => Ok(()),
     }
+}
+
+/// Checks that a picture may be written to `path`; never in the place of a recording.
+fn check_plot(path: &Path, runs: &[PathBuf], force: Force) -> Result<(), Failure> {
+    if runs.iter().any(|run| absolute(run) == absolute(path)) {
+        let shown = path.display();
+        return Err(format!("`{shown}` is one of the recordings; name another file for the picture").into());
+    }
+    force.check(path)
 }
 
 fn read(paths: &[PathBuf]) -> Result<Vec<Pairing>, Failure> {
@@ -116,6 +135,12 @@ fn read_file(path: &Path, pairings: &mut Vec<Pairing>) -> Result<(), Failure> {
         let place = || format!("`{}` line {}", path.display(), number + 1);
         let run: Run =
             serde_json::from_str(line).map_err(|error| format!("{} is no run: {error}", place()))?;
+        let time = run.result.median_ms;
+        if !TIMES.contains(&time) {
+            let (least, most) = TIMES.into_inner();
+            let expected = format!("from {least:e} to {most:e}");
+            return Err(format!("{}: median_ms is {time:?}, but must be {expected}", place()).into());
+        }
         if run.who == OURS {
             ours = Some(run);
             continue;
@@ -157,6 +182,7 @@ fn table(pairings: &[Pairing]) -> String {
     let or_dash = |value: Option<f64>, digits: usize| value.map_or("–".into(), |x| format!("{x:.digits$}"));
     for pairing in pairings {
         let Pairing { what, precision, peer, ours, theirs } = pairing;
+        let [what, precision, peer] = [what, precision, peer].map(|name| cell(name));
         let of =
             |runs: &[Figures], figure: fn(&Figures) -> Option<f64>| median(runs.iter().filter_map(figure));
         let peak: fn(&Figures) -> Option<f64> = |run| run.added_peak_bytes.map(|bytes| bytes / 1e6);
@@ -178,6 +204,11 @@ fn table(pairings: &[Pairing]) -> String {
         );
     }
     text
+}
+
+/// A name as the text of a table's cell.
+fn cell(name: &str) -> String {
+    name.replace('|', "\\|").replace(['\n', '\r'], " ")
 }
 
 /// Four digits of a short time, one decimal of a long one.
@@ -333,5 +364,17 @@ mod tests {
         assert!(read_texts(&["x"]).unwrap_err().to_string().contains("line 1 is no run"));
         let alone = read_texts(&[&line("mos", "peer", 1.0)]).unwrap_err().to_string();
         assert!(alone.contains("line 1") && alone.contains("without one of highrank"), "{alone}");
+        for time in [0.0, -1.0, 1e-300, 1e300] {
+            let bad = [line("mos", OURS, 1.0), line("mos", "peer", time)].join("\n");
+            let message = read_texts(&[&bad]).unwrap_err().to_string();
+            assert!(message.contains("line 2: median_ms is"), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_bar_in_a_name_stays_in_its_cell() {
+        let text = [line("a | b", OURS, 1.0), line("a | b", "x|y", 1.0)].join("\n");
+        let table = table(&read_texts(&[&text]).unwrap());
+        assert!(table.contains("| a \\| b | f32 |") && table.contains("| x\\|y |"), "{table}");
     }
 }

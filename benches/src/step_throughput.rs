@@ -25,7 +25,7 @@ pub struct StepThroughputArgs {
     /// The preset: small, paper, awd-lstm, wikitext2, billion-word or text8.
     #[arg(long, default_value = "paper")]
     pub preset: Preset,
-    /// Output layer: softmax, moc, mos, doc, mixtape, sigsoftmax, gss, plif or mos-plif.
+    /// Output layer: softmax, moc, mos, doc, mixtape, sigsoftmax, gss, plif, mos-plif or adaptive.
     #[arg(long, default_value = "mos")]
     pub head: HeadKind,
     /// V, size of the vocabulary.
@@ -107,6 +107,7 @@ fn measure(args: &StepThroughputArgs, name: DeviceName, device: &Device) -> Resu
     }
     let (tokens, seconds) = match part {
         Part::Step => {
+            device::check_room(name, model.num_params())?;
             let mut training = Training::new(&model, train, device)?;
             training.step();
             (training.tokens(), median_seconds(repeats, || Ok(training.step()))?)

@@ -18,6 +18,7 @@ use program::failure::Failure;
 use program::print::print_json;
 use program::println;
 
+use crate::MOST_NUMBERS;
 use crate::head_throughput::Layers;
 use crate::timing::{added_peak, median_seconds};
 use crate::workload::create_parameters;
@@ -98,8 +99,13 @@ pub fn run(args: &TransformerStepArgs) -> Result<(), Failure> {
     let model = GptConfig::new(d, head.with_tied(true)).with_layers(args.depth).with_context(args.context);
     model.validate()?;
     check(args.batch > 0, "batch", args.batch, "at least 1")?;
+    // Of the hidden states, the attention, and with Burn's layers the logits.
+    let widest = d.max(args.context).max(if burn { vocab } else { 0 });
+    let size = args.batch.saturating_mul(args.context).saturating_mul(widest);
+    check(size <= MOST_NUMBERS, "the size of a step", size, "at most 2^40")?;
     let name = device::resolve(args.device);
     let device = device::open(name)?;
+    device::check_room(name, model.num_params(&device)?)?;
     let step = step(&model, args.batch, burn, &device)?;
     device.sync()?;
     let wait = || -> Result<f64, Failure> {

@@ -25,7 +25,13 @@ fn a_training_step_is_timed() {
         }
     }
     STEP.refused(path, &format!("{small} --repeats 0").replace("--repeats 1 ", ""), &["--repeats is 0"]);
+    // Before training, clusters of words are not equally probable.
+    assert_eq!(STEP.objects(path, &format!("{small} --head adaptive --json"))[0]["head"], "adaptive");
     STEP.refused(path, &format!("{small} --threads 0"), &["--threads is 0", "at least 1"]);
+    STEP.refused(path, &format!("{small} --threads 100000"), &["--threads is 100000", "at most 1024"]);
+    for vocab in [usize::MAX, 1 << 50] {
+        STEP.refused(path, &format!("--device cpu --vocab {vocab}"), &["parameters"]);
+    }
     STEP.refused(path, &format!("{small} --threads two"), &["--threads", "two"]);
     STEP.refused(path, &format!("{small} --precision bf15"), &["bf15", "bf16"]);
     STEP.refused(path, "--device nonsense", &["unknown device `nonsense`", "auto, flex"]);
@@ -50,6 +56,11 @@ fn a_step_of_a_transformer_is_timed_with_either_layer() {
     TRANSFORMER.refused(path, &format!("{small} --layers burn --head mos"), &["--layers burn has no mos"]);
     TRANSFORMER.refused(path, &format!("{small} --head plif"), &["must be softmax, moc or mos"]);
     TRANSFORMER.refused(path, "--repeats 0", &["repeats is 0"]);
+    let most = usize::MAX;
+    for option in ["vocab", "d-model", "depth", "context", "batch", "head mos --components"] {
+        TRANSFORMER.refused(path, &format!("--device cpu --{option} {most}"), &[]);
+    }
+    TRANSFORMER.refused(path, "--device cpu --batch 1099511627776", &["the size of a step", "2^40"]);
 }
 
 #[test]
@@ -95,6 +106,17 @@ fn an_output_head_is_timed() {
     refused("mos", "--threads 0", &["--threads is 0"]);
     refused("mos", "--dtype f8", &["--dtype", "f32, bf16"]);
     refused("soft-cap", "--cap 0", &["cap"]);
+    refused("soft-cap", "--cap -1", &["cap"]);
+    refused("mos", "--threads 100000", &["--threads is 100000", "at most 1024"]);
+    let (most, large) = (usize::MAX, 1usize << 39);
+    for option in ["tokens", "d-hidden", "d-embedding", "vocab", "components"] {
+        let line = |size: usize| format!("--head mos --device cpu --{option} {size}");
+        HEAD.refused(path, &line(most), &[&format!("--{option} is {most}"), "at most 2^40"]);
+        HEAD.refused(path, &line(large), &["at most 2^40"]);
+    }
+    for more in ["plif --knots", "monotonic-net --units", "doc --d-lower", "doc --lower-components"] {
+        HEAD.refused(path, &format!("--device cpu --head {more} {most}"), &["at most 2^40"]);
+    }
     refused("monotonic-net", "--units 0", &["units is 0"]);
     if cfg!(feature = "ndarray") {
         refused("mos", "--device ndarray --threads 2", &["--threads", "flex", "ndarray"]);
@@ -155,6 +177,16 @@ fn recorded_runs_are_compared() {
     fs::write(path.join("more.jsonl"), other).unwrap();
     let table = REPORT.text(path, "runs.jsonl more.jsonl");
     assert!(table.contains("| peer | 20.0 |") && table.contains("| another peer | 30.0 |"), "{table}");
+    REPORT.refused(path, "runs.jsonl --plot speeds.svg", &["`speeds.svg` exists already", "--force"]);
+    REPORT.text(path, "runs.jsonl --plot speeds.svg --force");
+    // Under another name, too.
+    for recording in ["runs.jsonl", "./runs.jsonl"] {
+        let expected = format!("`{recording}` is one of the recordings");
+        REPORT.refused(path, &format!("runs.jsonl --plot {recording} --force"), &[&expected]);
+    }
+    assert!(fs::read_to_string(path.join("runs.jsonl")).unwrap().contains("median_ms"));
+    fs::write(path.join("zero.jsonl"), [line("highrank", 10), line("peer", 0)].join("\n")).unwrap();
+    REPORT.refused(path, "zero.jsonl --plot zero.svg", &["`zero.jsonl` line 2", "median_ms is 0"]);
     REPORT.refused(path, "", &["<RUNS>"]);
     REPORT.refused(path, "nowhere.jsonl", &["cannot read `nowhere.jsonl`"]);
 }

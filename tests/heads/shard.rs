@@ -438,7 +438,7 @@ fn what_is_not_made_is_refused_in_one_line() {
     for (config, line) in [
         (
             softmax(VOCAB).with_adaptive(clusters),
-            "a softmax with clusters is not made by a head whose vocabulary is shared out: leave out `with_adaptive`",
+            "a softmax with clusters is not made by a head whose vocabulary is shared out: take a head without clusters",
         ),
         (
             mixtape(VOCAB, 4),

@@ -89,6 +89,26 @@ pub fn words(commands: &Command, words: Vec<OsString>) -> Result<Vec<OsString>, 
     }
 }
 
+/// Checks that the run which a line resumes is there. The run says which command does the work: of several processes, one without it
+/// would do another.
+///
+/// # Errors
+/// What [`kind_of_run`] says.
+pub fn check_resumed(words: &[OsString]) -> Result<(), Failure> {
+    match value(words, "--resume") {
+        Some((run, _)) => Ok(kind_of_run(Path::new(&run)).map(drop)?),
+        None => Ok(()),
+    }
+}
+
+/// The value of an option, and which words say it.
+fn value(words: &[OsString], option: &str) -> Option<(OsString, Range<usize>)> {
+    words.iter().enumerate().find_map(|(at, word)| match word.to_str()?.strip_prefix(option)? {
+        "" => Some((words.get(at + 1)?.clone(), at..at + 2)),
+        joined => Some((joined.strip_prefix('=')?.into(), at..at + 1)),
+    })
+}
+
 /// The words after a command's name.
 struct Line<'a> {
     commands: &'a Command,
@@ -283,10 +303,7 @@ impl Line<'_> {
 
     /// The value of an option, and which words say it.
     fn value(&self, option: &str) -> Option<(OsString, Range<usize>)> {
-        self.words.iter().enumerate().find_map(|(at, word)| match word.to_str()?.strip_prefix(option)? {
-            "" => Some((self.words.get(at + 1)?.clone(), at..at + 2)),
-            joined => Some((joined.strip_prefix('=')?.into(), at..at + 1)),
-        })
+        value(&self.words, option)
     }
 
     /// The value of an option, which is taken away with it.

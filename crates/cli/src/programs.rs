@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use program::failure::Failure;
 use program::{exit, ranks, start_among};
-use runs::ranks::Ranks;
+use runs::ranks::{Ranks, started_as_one_of};
 
 use crate::commands::analysis::compare::{self, CompareArgs};
 use crate::commands::analysis::gradient_loss::{self, GradientLossArgs};
@@ -65,6 +65,9 @@ pub(crate) fn commands() -> clap::Command {
 
 /// The words of a command line as the command reads them that does the work.
 fn in_front<T: CommandFactory>(words: Vec<OsString>) -> Result<Vec<OsString>, Failure> {
+    if started_as_one_of().is_some_and(|size| size > 1) {
+        front::check_resumed(&words)?;
+    }
     front::words(&T::command(), words)
 }
 

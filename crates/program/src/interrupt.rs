@@ -5,6 +5,7 @@ use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use runs::ranks::started_as_one_of;
 #[cfg(unix)]
 use signal_hook::consts::{SIGHUP, SIGUSR1};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -40,12 +41,15 @@ impl Interrupt {
         let interrupt = Self::default();
         let noted = Arc::new(AtomicBool::new(false));
         let notice = if std::io::stderr().is_terminal() { NOTICE_BELOW_BAR } else { NOTICE };
+        let are_several = started_as_one_of().is_some_and(|size| size > 1);
         for signal in signals() {
             // Handlers run in this order: the first signal finds the flag unset and sets it.
             flag::register_conditional_shutdown(signal, status(signal), noted.clone())?;
             let (noted, answers) = (noted.clone(), interrupt.answers.clone());
+            // `mpirun` also sends SIGTERM because another process failed, and then nothing is saved.
+            let is_stop = signal != SIGTERM || !are_several;
             let answer = move || {
-                if !noted.swap(true, Ordering::Relaxed) && answers.load(Ordering::Relaxed) {
+                if !noted.swap(true, Ordering::Relaxed) && is_stop && answers.load(Ordering::Relaxed) {
                     write_in_handler(notice);
                 }
             };
@@ -57,7 +61,7 @@ impl Interrupt {
     }
 
     /// As [`install`](Self::install), for a training, which saves its work. The first interrupt is answered at once, for its step may
-    /// take long; of several processes the `first` answers.
+    /// take long; of several processes the `first` answers, but not to SIGTERM.
     ///
     /// # Errors
     /// If the system refuses.
@@ -72,9 +76,14 @@ impl Interrupt {
         self.signal.load(Ordering::Relaxed) != 0
     }
 
-    /// The end of a program that was interrupted, with a line that says how to go on.
+    /// The end of a program that was interrupted, this process or another that works with it, with a line that says how to go on.
     pub fn end(&self, line: String) -> Interrupted {
-        Interrupted { signal: self.signal.load(Ordering::Relaxed) as i32, line }
+        let signal = match self.signal.load(Ordering::Relaxed) {
+            // It was another process's, which did not say which.
+            0 => SIGINT,
+            signal => signal as i32,
+        };
+        Interrupted { signal, line }
     }
 }
 
@@ -142,4 +151,19 @@ impl std::error::Error for Interrupted {}
 
 fn status(signal: i32) -> i32 {
     128 + signal
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_another_stopped_ends_as_at_ctrl_c() {
+        let noted = |signal: i32| {
+            let interrupt = Interrupt::default();
+            interrupt.signal.store(signal as usize, Ordering::Relaxed);
+            interrupt.end(String::new()).status()
+        };
+        assert_eq!([noted(0), noted(SIGINT), noted(SIGTERM)], [130, 130, 143]);
+    }
 }

@@ -5,12 +5,12 @@ use std::fmt;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use clap::Parser;
+use clap::{Command, Parser};
 use runs::Error;
 use runs::ranks::Ranks;
 
 use crate::exit::{self, FAILED};
-use crate::failure::Failure;
+use crate::failure::{Failure, Incomplete};
 use crate::interrupt::{Interrupt, Interrupted};
 use crate::print::{print_note, print_out};
 
@@ -103,7 +103,8 @@ pub fn refuse(ranks: &Ranks, name: &str) -> Result<(), Failure> {
     }
 }
 
-/// Reads the command line of `program`, whose words `words` prepares. Help and version are printed to standard output, by rank 0, and an error is one line.
+/// Reads the command line of `program`, whose words `words` prepares. All ranks must have the same command. Help and version are
+/// printed to standard output, by rank 0, and an error is one line.
 ///
 /// # Errors
 /// The exit status, once all is said.
@@ -114,16 +115,41 @@ pub fn parse<T: Parser>(
 ) -> Result<T, ExitCode> {
     let words = agree(ranks, words(std::env::args_os().skip(1).collect()));
     let words = words.map_err(|error| exit(ranks, Err(error)))?;
+    let mut command = command_of(&T::command(), &words);
     let parsed = match exit::read(program, words) {
         Err(asked) if exit::is_answer(&asked) => {
-            if ranks.is_first() {
-                print_out(&asked.render().to_string());
-            }
-            return Err(exit::exit(Ok(())));
+            command = "help or version".into();
+            Ok(Err(asked.render().to_string()))
         }
-        parsed => parsed.map_err(|error| exit::line_of(&error).into()),
+        Ok(args) => Ok(Ok(args)),
+        Err(error) => Err(exit::line_of(&error).into()),
     };
-    agree(ranks, parsed).map_err(|error| exit(ranks, Err(error)))
+    let parsed = agree(ranks, parsed).map_err(|error| exit(ranks, Err(error)))?;
+    // Ranks with different commands would wait for each other at different points.
+    ranks.check_same("command", &command).map_err(|error| exit(ranks, Err(error.into())))?;
+    parsed.map_err(|answer| {
+        if ranks.is_first() {
+            print_out(&answer);
+        }
+        exit::exit(Ok(()))
+    })
+}
+
+/// What a command line asks for, without its values: the commands, and whether a run goes on or another is started from.
+fn command_of(commands: &Command, words: &[OsString]) -> String {
+    let (mut command, mut names) = (commands, vec![]);
+    for word in words {
+        let Some(found) = command.find_subcommand(word) else { break };
+        names.push(found.get_name());
+        command = found;
+    }
+    for option in ["--resume", "--from"] {
+        let joined = format!("{option}=");
+        if words.iter().any(|word| word == option || word.to_string_lossy().starts_with(&joined)) {
+            names.push(option);
+        }
+    }
+    names.join(" ")
 }
 
 /// Turns a program's result into its exit status, as [`exit::exit`] does. What every rank has to say, rank 0 says. An error of this
@@ -136,6 +162,10 @@ pub fn exit(ranks: &Ranks, result: Result<(), Failure>) -> ExitCode {
     if let Some(interrupted) = error.downcast_ref::<Interrupted>() {
         let status = ExitCode::from(interrupted.status());
         return if ranks.is_first() { exit::exit(Err(error)) } else { status };
+    }
+    if error.is::<Incomplete>() {
+        // Rank 0 has done all it could, and the others are done.
+        return exit::exit(Err(error));
     }
     let everywhere = error.is::<Everywhere>() || error.downcast_ref().is_some_and(Error::is_everywhere);
     if everywhere && !ranks.is_first() {
@@ -157,5 +187,31 @@ fn wait_for_the_end() {
             std::process::exit(i32::from(FAILED));
         }
         std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_told_from_its_values() {
+        let train = Command::new("train").alias("learn");
+        let commands = Command::new("program")
+            .subcommand(train)
+            .subcommand(Command::new("do").subcommand(Command::new("it")));
+        let of = |line: &str| {
+            let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+            command_of(&commands, &words)
+        };
+        for (line, expected) in [
+            ("train --data do", "train"),
+            ("learn --resume=run --lr 2", "train --resume"),
+            ("train --from run", "train --from"),
+            ("do it --resume it", "do it --resume"),
+            ("--version", ""),
+        ] {
+            assert_eq!(of(line), expected);
+        }
     }
 }

@@ -18,6 +18,14 @@ pub(crate) fn difference(name: &str, before: &Value, now: &Value) -> Option<(Str
             difference(&format!("{name}.{key}"), &of(before), &of(now))
         });
     }
+    if let (Value::Array(before), Value::Array(now)) = (before, now) {
+        let length = |list: &[Value]| format!("a list of {}", list.len());
+        if before.len() != now.len() {
+            return Some((name.to_string(), length(before), length(now)));
+        }
+        let mut pairs = before.iter().zip(now).enumerate();
+        return pairs.find_map(|(index, (before, now))| difference(&format!("{name}[{index}]"), before, now));
+    }
     if before == now || before.as_f64().zip(now.as_f64()).is_some_and(|(a, b)| is_rounding(a, b)) {
         return None;
     }

@@ -18,8 +18,13 @@ const TEMPORARY: &str = ".replacing-";
 /// the same file at once.
 ///
 /// # Errors
-/// [`Error::Io`] if the file cannot be written; the old one is then untouched, and nothing is left beside it.
+/// [`Error::Io`] if the file cannot be written, or if its name is that of a folder, a pipe or a device. What was there is then
+/// untouched, and nothing is left beside it.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
+    // A rename would put a file in the place of a pipe or a device.
+    if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+        return Err(Error::io("write", path)(io::Error::other("it is not a regular file")));
+    }
     let mut temporary = tempfile::Builder::new();
     temporary.prefix(TEMPORARY);
     // As for any new file, what the process's umask allows; by default a temporary file is for its owner alone.
@@ -262,7 +267,6 @@ mod tests {
         replace(&path, b"two").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"two");
         assert_eq!(entries(root.path()), ["best.safetensors"]);
-        // A folder in its place makes the rename fail.
         let folder = root.path().join("folder");
         filled(&folder, "old");
         let message = replace(&folder, b"new").unwrap_err().to_string();
@@ -301,6 +305,26 @@ mod tests {
         remove_temporary(root.path()).unwrap();
         assert_eq!(entries(root.path()), [".hidden", "best.safetensors"]);
         remove_temporary(&root.path().join("nowhere")).unwrap();
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_is_no_regular_file_is_not_replaced() {
+        let root = tempfile::tempdir().unwrap();
+        let socket = root.path().join("socket");
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        for path in [socket, "/dev/null".into()] {
+            let message = replace(&path, b"new").unwrap_err().to_string();
+            assert!(message.ends_with("it is not a regular file"), "{message}");
+            assert!(!fs::metadata(&path).unwrap().is_file(), "{message}");
+        }
+        // A link to a file is.
+        let [file, link] = ["file", "link"].map(|name| root.path().join(name));
+        write(&file, b"old").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        replace(&link, b"new").unwrap();
+        assert_eq!(fs::read(&link).unwrap(), b"new");
+        assert_eq!(entries(root.path()), ["file", "link", "socket"]);
     }
 
     #[cfg(unix)]

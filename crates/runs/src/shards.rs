@@ -1,9 +1,10 @@
 //! Parameters of which each of several ranks holds some rows.
 
+use std::hash::{DefaultHasher, Hasher};
 use std::ops::Range;
 use std::path::Path;
 
-use burn::module::{Module, ModuleMapper, Param, ParamId};
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::tensor::{Tensor, TensorData};
 use highrank::shard::Share;
 
@@ -13,6 +14,8 @@ use crate::weights::{load_rows, load_weights, save_weights};
 
 /// Bytes of all ranks that are gathered at once, about.
 const BLOCK: usize = 1 << 26;
+/// Parts in which a parameter is hashed: a copy of all would take as much memory as the gradient.
+const HASHED: usize = 16;
 
 /// The parameters of a module of which each of some ranks holds some rows, those of its words. All others are the same on all ranks.
 ///
@@ -98,6 +101,25 @@ impl Shards {
         }
     }
 
+    /// Checks that all groups of ranks that hold a module's rows have the same `module`, which is called `what`. All ranks of all
+    /// groups call it.
+    ///
+    /// # Errors
+    /// [`Error::RankDiffers`](crate::Error::RankDiffers), the same at every rank; [`Error::Communication`](crate::Error::Communication).
+    pub fn check_same<M: Module>(&self, all: &Ranks, what: &str, module: &M) -> Result<()> {
+        if !all.are_several() {
+            return Ok(());
+        }
+        let [of_all, of_rows] = [DefaultHasher::new(), DefaultHasher::new()];
+        let mut hash = Hash { shards: self, of_all, of_rows };
+        module.visit(&mut hash);
+        if !self.are_none() {
+            let rows = self.ranks.gather_equal(&[hash.of_rows.finish()])?;
+            rows.into_iter().for_each(|rows| hash.of_all.write_u64(rows));
+        }
+        all.check_same(&format!("the hash of the {what}"), &hash.of_all.finish())
+    }
+
     /// The sum over ranks of a number of each.
     pub(crate) fn sum(&self, own: f64) -> Result<f64> {
         Ok(self.ranks.gather_equal(&[own])?.into_iter().sum())
@@ -121,6 +143,25 @@ impl Shards {
             }
         }
         Ok(all)
+    }
+}
+
+/// The hash of a module's parameters: of those that all ranks have, and of this rank's rows of the others.
+struct Hash<'a> {
+    shards: &'a Shards,
+    of_all: DefaultHasher,
+    of_rows: DefaultHasher,
+}
+
+impl ModuleVisitor for Hash<'_> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let is_cut = self.shards.hold(param.id);
+        let hash = if is_cut { &mut self.of_rows } else { &mut self.of_all };
+        let value = param.val();
+        let rows = value.dims()[0].div_ceil(HASHED);
+        for block in value.split(rows, 0) {
+            hash.write(block.into_data().as_bytes());
+        }
     }
 }
 

@@ -6,12 +6,10 @@ mod save;
 mod tests;
 mod validation;
 
-use std::hash::{DefaultHasher, Hasher};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use burn::module::{Module, ModuleVisitor, Param};
-use burn::tensor::Tensor;
+use burn::module::Module;
 use serde::Serialize;
 
 use crate::error::{Error, Result};
@@ -22,7 +20,6 @@ use crate::peers::Peers;
 use crate::ranks::Grid;
 use crate::seed::mix_seed;
 use crate::settings::{Procedure, end_of, is_time_over};
-use crate::shards::Shards;
 use crate::state::{Best, Position};
 use crate::task::{Split, Task, Work};
 
@@ -132,7 +129,8 @@ impl<T: Task> Trainer<T> {
     /// The weights are evaluated, and are the best model until a validation finds a better one.
     ///
     /// # Errors
-    /// What [`load_weights`](crate::load_weights) says; [`Error::NonFinitePerplexity`].
+    /// What [`load_weights`](crate::load_weights) says; [`Error::NonFinitePerplexity`]; [`Error::RankDiffers`] if a rank has read other
+    /// weights.
     ///
     /// # Panics
     /// If training has begun.
@@ -142,16 +140,18 @@ impl<T: Task> Trainer<T> {
         self.start_with(model)
     }
 
-    /// The same with a model in hand.
+    /// The same with a model in hand, which all ranks have.
     ///
     /// # Errors
-    /// [`Error::NonFinitePerplexity`].
+    /// [`Error::NonFinitePerplexity`]; [`Error::RankDiffers`] if a rank has other weights.
     ///
     /// # Panics
     /// If training has begun.
     pub fn start_with(&mut self, model: T::Model) -> Result<()> {
         assert!(!self.state.has_begun(), "start_with: training has begun");
         let valid = model.valid();
+        // A machine may have an older copy of the run that they are from.
+        self.check_weights("weights", &valid)?;
         let score = self.evaluate(&valid, Split::Valid, || false)?;
         let nll = score.expect("it is not asked to stop").mean();
         if !nll.exp().is_finite() {
@@ -370,7 +370,9 @@ impl<T: Task> Trainer<T> {
         let lr = self.meter.lr;
         let position = self.position();
         let sum = std::mem::take(&mut position.interval);
-        let Position { step, whole, seconds, validation_seconds, .. } = position.clone();
+        let Position { step, whole, validation_seconds, .. } = position.clone();
+        // Rank 0's clock, on which several ranks agree, was read before the step.
+        let seconds = self.clock.seconds();
         let score = sum.score();
         let mean = |sum_of: Option<f64>| sum_of.map(|sum_of| sum_of / sum.steps as f64);
         Ok(StepMetrics {
@@ -469,42 +471,12 @@ impl<T: Task> Trainer<T> {
         agreed.map(|()| score)
     }
 
-    /// Checks that all ranks have the same weights: they have made the same updates, unless the memory of one is broken.
-    fn check_weights(&self, weights: &T::Model) -> Result<()> {
-        struct Hash {
-            shards: Shards,
-            of_all: DefaultHasher,
-            of_rows: DefaultHasher,
-        }
-        impl ModuleVisitor for Hash {
-            fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-                let is_cut = self.shards.hold(param.id);
-                let hash = if is_cut { &mut self.of_rows } else { &mut self.of_all };
-                // In blocks: a copy of all would take as much memory as the gradient.
-                let value = param.val();
-                let rows = value.dims()[0].div_ceil(HASHED);
-                for block in value.split(rows, 0) {
-                    hash.write(block.into_data().as_bytes());
-                }
-            }
-        }
-        let grid = self.peers.grid();
-        if !grid.all().are_several() {
-            return Ok(());
-        }
-        let [of_all, of_rows] = [DefaultHasher::new(), DefaultHasher::new()];
-        let mut hash = Hash { shards: self.task.shards(), of_all, of_rows };
-        weights.visit(&mut hash);
-        if grid.vocabulary().are_several() {
-            let rows = grid.vocabulary().gather_equal(&[hash.of_rows.finish()])?;
-            rows.into_iter().for_each(|rows| hash.of_all.write_u64(rows));
-        }
-        grid.all().check_same("the hash of the weights", &hash.of_all.finish())
+    /// Checks that all ranks have the same weights: they have read the same file or made the same updates, unless the memory of one
+    /// is broken.
+    fn check_weights(&self, what: &str, weights: &T::Model) -> Result<()> {
+        self.task.shards().check_same(self.peers.grid().all(), what, weights)
     }
 }
-
-/// Parts in which a parameter is hashed.
-const HASHED: usize = 16;
 
 /// A line of `metrics.jsonl` or `steps.jsonl`.
 fn to_line(metrics: &impl Serialize) -> String {

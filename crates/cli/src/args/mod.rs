@@ -4,5 +4,5 @@ mod file;
 mod overrides;
 mod training;
 
-pub use overrides::{LstmKnobs, Overrides, check_used};
+pub use overrides::{LstmKnobs, Overrides, note_unused};
 pub use training::TrainingArgs;

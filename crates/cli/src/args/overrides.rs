@@ -7,6 +7,7 @@ use program::args::{Form, Given, Knob, Knobs};
 use program::args::{List, finite};
 use program::args::{Setting, checked};
 use program::failure::Failure;
+use program::print::print_note;
 use runs::data::TextConfig;
 
 /// Every setting of model and procedure. The rarer options are hidden, since --set has them all.
@@ -135,10 +136,10 @@ impl Overrides {
         self.given.apply("model", &model)
     }
 
-    /// Refuses sizes of parts that a head does not have. (In a sweep other heads may have them.)
-    pub fn check_used(&self, head: HeadKind) -> Result<(), Failure> {
+    /// Says which settings are of parts that a head does not have.
+    pub fn note_unused(&self, head: HeadKind) {
         let mixtape = head == HeadKind::Mixtape;
-        check_used(
+        note_unused(
             &self.given,
             head,
             &[
@@ -149,7 +150,7 @@ impl Overrides {
                 ("knots", head.has_plif(), "PLIF"),
                 ("plif-bound", head.has_plif(), "PLIF"),
             ],
-        )
+        );
     }
 
     /// A procedure with what was given.
@@ -175,19 +176,15 @@ impl Overrides {
     }
 }
 
-/// Refuses those of the settings, each with whether a head uses it and the part that it is of, that are given in vain.
-pub fn check_used<K: Knobs>(
-    given: &Given<K>,
-    head: HeadKind,
-    settings: &[(&str, bool, &str)],
-) -> Result<(), Failure> {
+/// Says which of the settings, each with whether a head uses it and the part that it is of, are given in vain. They are no fault:
+/// several heads may be trained by one command line.
+pub fn note_unused<K: Knobs>(given: &Given<K>, head: HeadKind, settings: &[(&str, bool, &str)]) {
     let is_given = |name: &str| {
         let knob = K::ALL.iter().find(|knob| knob.name == name);
         knob.is_some_and(|knob| given.value::<serde_json::Value>(knob.place).is_some())
     };
-    match settings.iter().find(|(name, used, _)| !used && is_given(name)) {
-        Some((name, _, part)) => Err(format!("--{name} is given, but the {head} head has no {part}").into()),
-        None => Ok(()),
+    for (name, _, part) in settings.iter().filter(|(name, used, _)| !used && is_given(name)) {
+        print_note(format_args!("--{name} has no effect: the {head} head has no {part}"));
     }
 }
 

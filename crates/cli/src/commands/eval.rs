@@ -16,7 +16,7 @@ use program::ranks::{agree, refuse};
 use runs::data::{Fingerprint, Part};
 use runs::error::check;
 use runs::ranks::Ranks;
-use runs::{Settings, kind_of_run, load_weights};
+use runs::{Settings, Shards, kind_of_run, load_weights};
 use serde::Serialize;
 
 use crate::commands::scores::{EvalArgs, Scores, Split, Weights, first};
@@ -44,12 +44,17 @@ struct Evaluated {
 
 /// Scores texts with a saved run's weights and prints the perplexities.
 pub fn run(args: &EvalArgs, ranks: &Ranks) -> Result<(), Failure> {
-    if kind_of_run(&args.run).is_ok_and(|kind| kind == Transformer::KIND) {
+    let kind = agree(ranks, kind_of_run(&args.run).map_err(Failure::from))?;
+    ranks.check_same("kind", &kind)?;
+    if kind == Transformer::KIND {
         return refuse(ranks, "eval of a transformer").and_then(|()| transformer::eval(args));
     }
     let name = device::resolve(args.device);
     let (config, texts, model) = agree(ranks, prepare(args, name, ranks))?;
+    ranks.check_same("weights", &args.weights.unwrap_or(Weights::Best))?;
     ranks.check_same("model", &config.model)?;
+    // A machine may have an older copy of the run.
+    Shards::default().check_same(ranks, "weights", &model)?;
     if ranks.are_several() {
         let parts: Vec<Part> = texts.iter().map(|(_, batches)| part(batches, &model.device())).collect();
         ranks.check_same("text", &parts)?;

@@ -91,6 +91,9 @@ fn start(args: &TrainArgs, output: &Output, ranks: &Ranks) -> Result<(), Failure
     if args.dry_run {
         refuse(ranks, "train --dry-run")?;
     }
+    if ranks.is_first() {
+        args.overrides.note_unused(args.head());
+    }
     let (text, tokens) = (args.training.text(&args.overrides), &args.training.tokens);
     let corpus = load_in_turn(ranks, || tokens.load(data, &text, args.dry_run))?;
     let config = RunConfig {
@@ -121,7 +124,6 @@ fn check(args: &TrainArgs) -> Result<(TrainConfig, &Path, Folder<AwdLstm>), Fail
     let train = args.training.procedure(&args.overrides)?;
     // Settings are checked before the text is read, whatever its vocabulary turns out to be.
     args.model(args.training.model(args.head(), 1, &args.overrides).least_vocab())?;
-    args.overrides.check_used(args.head())?;
     args.out.as_deref().map_or(Ok(()), check_run_folder)?;
     let name = || format!("{}-{}-{}", args.training.preset(), args.head(), train.seed);
     let folder = Folder::new(args.out.clone(), name);

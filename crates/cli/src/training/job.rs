@@ -154,10 +154,9 @@ impl<K: Kind> Job<'_, K> {
     /// The processes of the run, which must have the same settings and be a multiple of a group that shares a vocabulary.
     fn grid(&self) -> Result<Grid, Failure> {
         let ranks = self.ranks;
-        // Texts and runs may lie in different places.
-        let compared =
-            RunConfig { data: PathBuf::new(), finetunes: None, tokens: None, ..self.config.clone() };
-        ranks.check_same("run", &compared)?;
+        ranks.check_same("run", &compared(self.config))?;
+        // All look for losses that are not finite at the same steps.
+        ranks.check_same("log_every", &self.output.log_every())?;
         ranks.check_same("reduce_precision", &ranks.precision())?;
         ranks.check_same("reduce_meanwhile", &ranks.sums_meanwhile())?;
         ranks.check_same("vocab_parallel", &self.vocab_parallel)?;
@@ -200,10 +199,23 @@ impl<K: Kind> Job<'_, K> {
     }
 }
 
+/// What all processes of a run must have in common of its configuration: texts and runs may lie in different places.
+pub fn compared<S: Settings>(config: &RunConfig<S>) -> RunConfig<S> {
+    RunConfig { data: PathBuf::new(), finetunes: None, tokens: None, ..config.clone() }
+}
+
 /// The run that goes on, if one does, locked by rank 0, which cleans up before the others read.
 pub fn lock<S: Settings>(path: Option<&Path>, ranks: &Ranks) -> Result<Option<runs::Folder<S>>, Failure> {
-    let path = path.filter(|_| ranks.is_first());
-    agree(ranks, path.map(|path| Ok(runs::Folder::resume(path)?)).transpose())
+    let locked = || -> Result<_, Failure> {
+        let Some(path) = path else { return Ok(None) };
+        if ranks.is_first() {
+            return Ok(Some(runs::Folder::resume(path)?));
+        }
+        // What is no run at any rank is no fault of rank 0.
+        runs::Folder::<S>::open(path)?;
+        Ok(None)
+    };
+    agree(ranks, locked())
 }
 
 /// How many ranks there are, after what else is said of a run.

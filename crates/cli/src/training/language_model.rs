@@ -31,6 +31,14 @@ impl Kind for &Corpus {
         if config.train.test {
             require_test(self, &config.data)?;
         }
+        // What the options are called, the library does not know.
+        if vocabulary.are_several() && config.model.clusters().is_some() {
+            return Err(
+                "a softmax with clusters is not made by a head whose vocabulary is shared out: leave --cutoffs out and take another \
+                 head than adaptive, or leave --vocab-parallel out"
+                    .into(),
+            );
+        }
         Ok(LmTask::among(vocabulary, &config.model, &config.train, self, device)?)
     }
 

@@ -13,7 +13,7 @@ mod vocabulary;
 pub use extension::{device_of, extend};
 pub use finetuning::finetuning;
 pub use held_out::{TEST, VALID, load_held_out, other_texts, require_test};
-pub use job::{Folder, Job, Kind, lock};
+pub use job::{Folder, Job, Kind, compared, lock};
 pub use output::Output;
 pub use program::files::absolute;
 pub use vocabulary::words;

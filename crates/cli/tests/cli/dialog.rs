@@ -221,8 +221,6 @@ fn settings_out_of_range() {
         ("--vocab-size 5", "vocab_size is 5, but must be at least 6"),
         ("--d-utterance 0", "d_utterance is 0"),
         ("--head plif --knots 0", "knots is 0"),
-        ("--head softmax --components 3", "--components is given, but the softmax head has no mixture"),
-        ("--knots 3", "--knots is given, but the mos head has no PLIF"),
         ("--head mos-plif --plif-bound -1", "plif_bound is -1"),
         ("--init nan", "'nan' for '--init <W>'"),
         ("--set text.max_words=0", "max_words is 0"),

@@ -244,7 +244,7 @@ fn changed_text_and_changed_settings_are_named() {
         ("--epochs 1", "cannot extend `first`: epochs is 1"),
         ("--dry-run", "--dry-run"),
         ("--config first/config.json", "--config"),
-        ("--lstm 16,14", "model.lstm_sizes is [16,14] now, but [16,12] in the run"),
+        ("--lstm 16,14", "model.lstm_sizes[1] is 14 now, but 12 in the run"),
         ("--dropout-weight 0", "model.dropouts.weight is 0.0 now"),
         ("--out other", "--out"),
         ("--checkpoint-every 0", "checkpoint-every is 0, but must be a number of minutes above 0"),

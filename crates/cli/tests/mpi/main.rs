@@ -10,6 +10,7 @@ use tempfile::TempDir;
 
 mod dialogues;
 mod faults;
+mod machines;
 mod shared;
 mod transformers;
 
@@ -73,11 +74,16 @@ fn alone(folder: &Path, line: &str) -> Command {
     command
 }
 
-/// The program, to be started in so many processes for each of some command lines.
-fn ranks_of(folder: &Path, lines: &[(usize, &str)]) -> Command {
+fn mpirun(folder: &Path) -> Command {
     let mut command = Command::new("mpirun");
     quiet(&mut command, folder);
     command.args(["--oversubscribe", "--bind-to", "none"]);
+    command
+}
+
+/// The program, to be started in so many processes for each of some command lines.
+fn ranks_of(folder: &Path, lines: &[(usize, &str)]) -> Command {
+    let mut command = mpirun(folder);
     for (index, (count, line)) in lines.iter().enumerate() {
         command.args(if index == 0 { &[][..] } else { &[":"] });
         command.args(["-np", &count.to_string(), PROGRAM]).args(line.split_whitespace());
@@ -274,6 +280,21 @@ fn a_sweep_deals_its_runs() {
 }
 
 #[test]
+fn a_sweep_whose_runs_fail_ends_as_in_one_process() {
+    let folder = folder();
+    let path = folder.path();
+    let settings = small("softmax").replace("--lr 2", "--lr 2,1e38");
+    let sweep = |out: &str| format!("sweep {settings} --epochs 1 --heads softmax --out {out}");
+    for mut command in [alone(path, &sweep("one")), ranks(path, 2, &sweep("two"))] {
+        let output = command.output().unwrap();
+        let text = errors(&output);
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert!(text.contains("1 of 2 runs failed; delete a run's folder"), "{text}");
+        assert!(!text.contains("error: ") && !text.contains("MPI_ABORT"), "{text}");
+    }
+}
+
+#[test]
 fn ranks_that_differ_are_refused() {
     let folder = folder();
     let path = folder.path();
@@ -287,6 +308,9 @@ fn ranks_that_differ_are_refused() {
         (format!("train {} --out run --head softmax", small("softmax")), " differs from rank 0: run.model."),
         (format!("{train} --reduce-precision bf16"), " differs from rank 0: reduce_precision"),
         (format!("{train} --reduce-meanwhile"), " differs from rank 0: reduce_meanwhile"),
+        (format!("{train} --log-every 7"), " differs from rank 0: log_every is 7 there, but 20 at rank 0"),
+        ("--version".into(), r#" differs from rank 0: command is "help or version" there, but "train" at"#),
+        ("train --resume run".into(), ": `run` is not a run folder: it has no config.json"),
         (data("nowhere"), ": data folder `nowhere` does not exist"),
         (format!("{train} --colour blue"), ": unexpected argument '--colour'"),
     ] {
@@ -300,6 +324,12 @@ fn ranks_that_differ_are_refused() {
     bad(ranks(path, 2, &data("nowhere")), &["error: data folder `nowhere` does not exist"]);
     bad(ranks(path, 2, &format!("{train} --colour blue")), &["error: unexpected argument '--colour'"]);
     bad(ranks(path, 7, &train), &["error: 7 ranks cannot share a batch of 6"]);
+    bad(ranks(path, 2, "train --resume nowhere"), &["error: `nowhere` is not a run folder"]);
+    let gpt = "train --data data --model gpt --out run";
+    bad(
+        ranks_of(path, &[(1, &train), (1, gpt)]),
+        &[r#"rank 1 differs from rank 0: command is "transformer" there, but "train" at rank 0"#],
+    );
     bad(ranks(path, 2, "generate --run run"), &["works in one process, but mpirun started 2"]);
     bad(ranks(path, 2, &format!("{train} --dry-run")), &["train --dry-run works in one process"]);
     assert!(!path.join("run").exists());

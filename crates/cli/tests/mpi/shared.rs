@@ -73,7 +73,10 @@ fn what_does_not_go_together_is_refused_before_anything_is_written() {
         ranks(path, 2, &of(2).replace("--components 2", "--head mixtape")),
         &["error: a Mixtape is not made by a head whose vocabulary"],
     );
-    bad(ranks(path, 2, &(of(2) + " --cutoffs 6")), &["error: a softmax with clusters is not made by a head"]);
+    bad(
+        ranks(path, 2, &(of(2) + " --cutoffs 6")),
+        &["error: a softmax with clusters is not made by a head", "leave --cutoffs out"],
+    );
     // Seven groups, and six columns.
     bad(ranks(path, 14, &of(2)), &["error: 7 ranks cannot share a batch of 6"]);
     assert!(!path.join("run").exists());

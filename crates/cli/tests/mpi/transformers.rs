@@ -49,6 +49,26 @@ fn a_transformer_goes_on_from_a_softmax_in_several_processes() {
         ranks(path, 2, &(on("none") + " --vocab-parallel 2")),
         &["error: train --from starts from a whole model: leave --vocab-parallel out"],
     );
+
+    // As it was before its first save.
+    let run = path.join("two");
+    for name in ["checkpoint", "best"] {
+        fs::remove_dir_all(run.join(name)).unwrap();
+    }
+    for name in ["metrics.jsonl", "steps.jsonl"] {
+        fs::remove_file(run.join(name)).unwrap();
+    }
+    let hashes = run.join("hashes.json");
+    let mut noted: BTreeMap<String, serde_json::Value> =
+        serde_json::from_str(&fs::read_to_string(&hashes).unwrap()).unwrap();
+    noted.retain(|name, _| ["config.json", "vocab.txt"].contains(&name.as_str()));
+    fs::write(&hashes, serde_json::to_string(&noted).unwrap()).unwrap();
+    bad(
+        ranks(path, 2, "train --resume two --vocab-parallel 2"),
+        &["error: this run starts from a whole model: resume it without --vocab-parallel"],
+    );
+    let again = good(ranks(path, 2, "train --resume two --json"));
+    near(&again, &two, &["test_ppl"], 1e-9, "resumed");
 }
 
 #[test]

@@ -24,6 +24,14 @@ pub enum AnalysisError {
         /// The columns of the analysis.
         expected: usize,
     },
+    /// A head with another number of components.
+    #[error("components are {got}, but {expected} in the head of the analysis")]
+    Components {
+        /// Its components.
+        got: usize,
+        /// The components of the analysis.
+        expected: usize,
+    },
     /// Blocks that belong together have different numbers of rows.
     #[error("{what} has {got} rows, but there are {expected} contexts")]
     Rows {

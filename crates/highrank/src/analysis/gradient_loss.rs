@@ -134,7 +134,8 @@ impl GradientLoss {
     /// - targets: `[..]`, T = D − 1 dimensions
     ///
     /// # Errors
-    /// If a gradient is not finite, or over other words than those of the analysis; the blocks before it are taken in.
+    /// If the head has another number of components. If a gradient is not finite, or over other words than those of the analysis;
+    /// the blocks before it are taken in.
     ///
     /// # Panics
     /// As [`OutputHead::logit_gradient_blocks`].
@@ -145,6 +146,10 @@ impl GradientLoss {
         hidden: Tensor<D>,
         targets: Tensor<T, Int>,
     ) -> Result<(), AnalysisError> {
+        let (got, expected) = (head.components(), self.components);
+        if got != expected {
+            return Err(AnalysisError::Components { got, expected });
+        }
         for block in head.logit_gradient_blocks(hidden, targets) {
             let [_, columns] = block.dims();
             let expected = self.space.words();

@@ -165,6 +165,13 @@ fn heads_of_other_logits_are_refused() {
         let error = GradientLoss::of_head(&config.init(&device)).unwrap_err().to_string();
         assert!(error.starts_with(&format!("the logits of {name} are no products")), "{error}");
     }
+    let [mixture, softmax] =
+        [HeadConfig::mos(4, 4, 50, 2), HeadConfig::softmax(4, 50)].map(|config| config.init(&device));
+    let mut loss = GradientLoss::of_head(&mixture).unwrap();
+    let states = Tensor::<2>::ones([4, 4], &device);
+    let error = loss.add(&softmax, states, targets(&[0; 4])).unwrap_err().to_string();
+    assert_eq!(error, "components are 1, but 2 in the head of the analysis");
+    assert_eq!(loss.rows(), 0);
 }
 
 #[test]
@@ -178,7 +185,7 @@ fn bad_gradients_are_refused_and_leave_no_trace() {
     assert_eq!(error, "row 1, column 1 of the gradients is inf, but must be finite");
     assert_eq!(loss.rows(), 0);
 
-    let wide = HeadConfig::softmax(1, 5).init(&Device::flex());
+    let wide = HeadConfig::mos(1, 1, 5, 2).init(&Device::flex());
     let error = loss.add(&wide, Tensor::<2>::ones([1, 1], &Device::flex()), targets(&[0]));
     let expected = "the gradient has 5 columns, but the analysis is over a vocabulary of 3 words";
     assert_eq!(error.unwrap_err().to_string(), expected);

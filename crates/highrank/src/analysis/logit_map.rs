@@ -72,7 +72,7 @@ impl LogitRange {
         Self { bound, count: 0, below: 0, above: 0, min: f64::INFINITY, max: f64::NEG_INFINITY }
     }
 
-    /// Takes in logits before the map, of any shape, without those of masked words (−∞). See
+    /// Takes in logits before the map, of any shape, without those of masked words (−∞). NaN is counted and nothing else. See
     /// [`OutputHead::logit_blocks`](crate::OutputHead::logit_blocks).
     pub fn add<const D: usize>(&mut self, logits: Tensor<D>) {
         for logit in logits.into_data().iter::<f64>().filter(|logit| *logit != MASKED) {

@@ -6,7 +6,7 @@ use super::error::AnalysisError;
 
 /// An analysis that reads a matrix of log-probabilities, contexts by words, one block of rows after the other.
 ///
-/// A block may have any number of rows; −∞ stands for a [masked word](crate::analysis#masked-words). After an error the
+/// A block has one row or more; −∞ stands for a [masked word](crate::analysis#masked-words). After an error the
 /// analysis is as it was before the call.
 pub trait RowAnalysis {
     /// Number of columns of the matrix: `V`, the size of the vocabulary.

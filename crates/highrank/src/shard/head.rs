@@ -85,7 +85,7 @@ impl OutputHead {
     pub fn shard(&self, group: GroupHandle) -> Result<ShardedHead, ShardError> {
         let unsupported = |what, instead| Err(ShardError::Unsupported { what, instead });
         if self.clusters.is_some() {
-            return unsupported("a softmax with clusters", "leave out `with_adaptive`");
+            return unsupported("a softmax with clusters", "take a head without clusters");
         }
         if self.context.not_linear().is_some() {
             return unsupported("a Mixtape", "its words have gates of their own: use a mixture of softmaxes");

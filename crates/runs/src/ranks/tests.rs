@@ -110,6 +110,14 @@ fn settings_that_differ_are_named_with_their_rank() {
     assert_eq!(of(|_| serde_json::json!({"lr": 0.1})), Ok(()));
     let found = of(|rank| serde_json::json!({"lr": {"x": if rank == 2 { 5 } else { 1 }}, "a": 1}));
     assert_eq!(found, Err("rank 2 differs from rank 0: train.lr.x is 5 there, but 1 at rank 0".into()));
+    // No list is printed as a whole.
+    let found = of(|rank| serde_json::json!({"sizes": [{"n": 1}, {"n": if rank == 1 { 2 } else { 1 }}]}));
+    assert_eq!(found, Err("rank 1 differs from rank 0: train.sizes[1].n is 2 there, but 1 at rank 0".into()));
+    let found = of(|rank| serde_json::json!({"sizes": vec![0; 2 + rank]}));
+    assert_eq!(
+        found,
+        Err("rank 1 differs from rank 0: train.sizes is a list of 3 there, but a list of 2 at rank 0".into())
+    );
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Checkpoints: all that training needs to continue as if it had not stopped.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use burn::module::Module;
@@ -11,6 +11,14 @@ use crate::error::{Error, Result};
 use crate::folder::{AVERAGE, Folder, MODEL, STATE};
 use crate::state::Best;
 use crate::task::Task;
+
+/// Where a run's folder says that training goes on.
+enum Found {
+    /// At its checkpoint: the lines of its metrics, and whether its best model is of this very moment.
+    Checkpoint { metrics: String, is_now: bool },
+    /// At its beginning, from these weights if there are any.
+    Beginning { weights: Option<PathBuf> },
+}
 
 impl<T: Task> Trainer<T> {
     /// Saves all that training needs to be resumed, if this is the rank that has the run's folder. All ranks call it.
@@ -45,47 +53,85 @@ impl<T: Task> Trainer<T> {
     /// Saves the best model, as [`save`](Self::save) the others. It is saved after the checkpoint: until then, a crash must leave the
     /// old checkpoint's best model.
     pub(super) fn save_best(&self, run: Option<&Folder<T::Settings>>) -> Result<()> {
-        let Some(weights) = &self.best else { return Ok(()) };
-        if !self.peers.grid().is_first_group() {
-            return Ok(());
+        match (self.whole_best()?, run) {
+            (Some(whole), Some(run)) => run.save_best(&whole),
+            _ => Ok(()),
         }
-        let whole = self.task.shards().whole(weights)?;
-        run.map_or(Ok(()), |run| run.save_best(&whole))
+    }
+
+    /// The best model with all rows at rank 0, if there is one; the ranks that have a copy of rank 0's model call it.
+    fn whole_best(&self) -> Result<Option<T::Model>> {
+        match &self.best {
+            Some(weights) if self.peers.grid().is_first_group() => {
+                self.task.shards().whole(weights).map(Some)
+            }
+            _ => Ok(None),
+        }
     }
 
     /// Goes back to the latest checkpoint of a run, and, if this process holds the run's lock, sets the run's `metrics.jsonl`,
     /// `steps.jsonl` and best model back to it, and writes what [`Folder::extend`] changed. Several ranks all read the folder.
-    /// Everything is read and checked before anything is written.
+    /// Everything is read, checked and found to be the same at all ranks before anything is written.
     ///
     /// Returns whether there is a checkpoint. A run without one is at its beginning, like a fresh trainer. If it has a best
     /// model even so, a finetuning's or one from elsewhere, training [starts from](Self::start_from) that.
     ///
     /// # Errors
     /// [`Error::ConfigChanged`] if this trainer's configuration is not the run's; [`Error::Io`], [`Error::Damaged`], or what
-    /// [`load_weights`](crate::load_weights) says of the weights; [`Error::NonFinitePerplexity`] of a model to start from. The run is then as it was.
+    /// [`load_weights`](crate::load_weights) says of the weights; [`Error::NonFinitePerplexity`] of a model to start from;
+    /// [`Error::RankDiffers`] if another rank has read another checkpoint. The run is then as it was. Whatever one rank meets, all
+    /// ranks are told.
     pub fn restore(&mut self, run: &Folder<T::Settings>) -> Result<bool> {
-        let read = self.go_back(run);
-        let shards = self.task.shards();
-        // What follows is a step of all ranks that share a vocabulary.
-        let read = if shards.are_none() { read } else { self.peers.grid().all().all_good(read) };
-        let Some((metrics, is_now)) = read? else { return Ok(false) };
-        if run.is_locked() {
-            run.write_extension()?;
+        let all = self.peers.grid().all().clone();
+        let found = self.go_back(run);
+        let found = all.all_good(found)?;
+        // A machine may have an older copy of the run.
+        all.check_same("has_checkpoint", &matches!(found, Found::Checkpoint { .. }))?;
+        all.check_same("checkpoint", &self.state)?;
+        let (metrics, is_now) = match found {
+            Found::Checkpoint { metrics, is_now } => (metrics, is_now),
+            Found::Beginning { weights } => {
+                all.check_same("has_best_model", &weights.is_some())?;
+                if let Some(weights) = weights {
+                    self.start_from(&weights)?;
+                }
+                let written = self.set_back(run, "", None);
+                all.all_good(written)?;
+                return Ok(false);
+            }
+        };
+        self.check_weights("weights", self.task.model())?;
+        if let Some(best) = &self.best {
+            self.check_weights("best weights", best)?;
         }
-        if is_now && shards.ranks().first_says(run.is_locked())? {
-            self.save_best(Some(run).filter(|run| run.is_locked()))?;
-        }
-        if run.is_locked() {
-            run.reset_metrics(&metrics)?;
-            self.state.step_bytes = run.reset_steps(self.state.step_bytes)?;
-        }
+        // Before anything is written: if rank 0 cannot write, nobody waits for its rows.
+        let best = match is_now && self.task.shards().ranks().first_says(run.is_locked())? {
+            true => self.whole_best()?,
+            false => None,
+        };
+        let written = self.set_back(run, &metrics, best);
+        all.all_good(written)?;
         self.metrics = metrics;
         Ok(true)
     }
 
-    /// Reads the latest checkpoint of a run. Returns the lines of its metrics, and whether its best model is of this very moment; `None`
-    /// if it has no checkpoint, and is at its beginning.
-    fn go_back(&mut self, run: &Folder<T::Settings>) -> Result<Option<(String, bool)>> {
+    /// Writes what [`Folder::extend`] changed, the best model if one is given, and sets metrics and steps back, if this process holds
+    /// the run's lock.
+    fn set_back(&mut self, run: &Folder<T::Settings>, metrics: &str, best: Option<T::Model>) -> Result<()> {
+        if !run.is_locked() {
+            return Ok(());
+        }
+        run.write_extension()?;
+        if let Some(best) = best {
+            run.save_best(&best)?;
+        }
+        run.reset_metrics(metrics)?;
+        self.state.step_bytes = run.reset_steps(self.state.step_bytes)?;
+        Ok(())
+    }
+
+    /// Reads the latest checkpoint of a run.
+    fn go_back(&mut self, run: &Folder<T::Settings>) -> Result<Found> {
         run.check()?;
         let config = run.config()?;
         unchanged("model", &config.model, self.task.model_config())?;
@@ -95,16 +141,11 @@ impl<T: Task> Trainer<T> {
                 let reason = "the run has finished epochs, but no checkpoint";
                 return Err(Error::damaged(run.path(), reason));
             }
-            match run.best_weights() {
-                Ok(start) => self.start_from(&start)?,
-                Err(Error::NoWeights { .. }) => {}
-                Err(error) => return Err(error),
-            }
-            if run.is_locked() {
-                run.write_extension()?;
-                self.state.step_bytes = run.reset_steps(0)?;
-            }
-            return Ok(None);
+            return match run.best_weights() {
+                Ok(weights) => Ok(Found::Beginning { weights: Some(weights) }),
+                Err(Error::NoWeights { .. }) => Ok(Found::Beginning { weights: None }),
+                Err(error) => Err(error),
+            };
         };
         let folder = run.checkpoint();
         let steps = self.task.steps(state.epoch + 1);
@@ -129,7 +170,7 @@ impl<T: Task> Trainer<T> {
             Some(_) => Some(shards.load(self.task.model().valid(), &run.best_weights()?)?),
             None => None,
         };
-        Ok(Some((metrics, is_now)))
+        Ok(Found::Checkpoint { metrics, is_now })
     }
 
     /// Whether the best validation was the last thing that happened.

@@ -1,5 +1,6 @@
 //! A trainer of a tiny task: stops, ends, extensions, damage.
 
+mod among;
 mod damage;
 mod extension;
 mod limits;

@@ -21,7 +21,7 @@ impl<T: Task> Trainer<T> {
         let (epoch, steps) = self.epoch();
         let began = Instant::now();
         let weights = self.task.evaluated(&self.state);
-        self.check_weights(&weights)?;
+        self.check_weights("weights", &weights)?;
         let evaluated = self.evaluate(&weights, Split::Valid, || observer.stop())?;
         // By rank 0's clock.
         let seconds = self.peers.grid().all().gather_equal(&[self.clock.seconds()])?[0];

@@ -2,11 +2,10 @@
 
 use awd_lstm::HeadKind;
 use program::args::{Form, Given, Knob, Knobs, Setting, checked};
-use program::failure::Failure;
 use seq2seq::Preset;
 use seq2seq::data::DialogConfig;
 
-use crate::args::check_used;
+use crate::args::note_unused;
 
 /// The settings of a model of dialogues.
 #[derive(Debug, Clone, Copy, Default)]
@@ -47,14 +46,14 @@ impl Knobs for DialogKnobs {
     }
 }
 
-/// Refuses settings of parts that a head does not have.
-pub fn check_head(given: &Given<DialogKnobs>, head: HeadKind) -> Result<(), Failure> {
+/// Says which settings are of parts that a head does not have.
+pub fn note_unused_of(given: &Given<DialogKnobs>, head: HeadKind) {
     let settings = [
         ("components", head.is_mixture(), "mixture"),
         ("knots", head.has_plif(), "PLIF"),
         ("plif-bound", head.has_plif(), "PLIF"),
     ];
-    check_used(given, head, &settings)
+    note_unused(given, head, &settings);
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use seq2seq::train::{DialogTask, Dialogues, RunConfig, RunFolder, check_corpus, 
 use seq2seq::{ModelConfig, Preset, TrainConfig};
 
 use super::saved::summary;
-use super::settings::{DialogKnobs, check_head};
+use super::settings::{DialogKnobs, note_unused_of};
 use crate::training::{Folder, Job, Kind, Output, absolute, device_of, extend, lock};
 
 /// Options of `dialog train`.
@@ -80,6 +80,9 @@ pub fn run(args: &TrainArgs, program: &'static str, ranks: &Ranks) -> Result<(),
         None => start(args),
     };
     let (folder, config, corpus) = agree(ranks, ready)?;
+    if ranks.is_first() {
+        note_unused_of(&args.given, config.model.head);
+    }
     let vocab_parallel = args.reduce.vocab_parallel;
     Job { config: &config, text: &corpus, output, ranks, vocab_parallel }.train_and_print(folder)
 }
@@ -100,7 +103,6 @@ fn start(args: &TrainArgs) -> Result<Ready, Failure> {
     text.validate()?;
     // Settings are checked before the text is read, whatever its vocabulary turns out to be.
     model(text.vocab_size)?;
-    check_head(&args.given, head)?;
     args.out.as_deref().map_or(Ok(()), check_run_folder)?;
     let data = args.data.as_ref().ok_or("train needs --data DIR")?;
     let corpus = load(data, &text)?;

@@ -1,5 +1,6 @@
 //! The command itself: one run after the other, and what there is of table and pictures after each.
 
+use std::fs;
 use std::path::PathBuf;
 
 use program::failure::{Failure, Incomplete};
@@ -17,7 +18,7 @@ use crate::commands::sweep::planned::Plan;
 use crate::commands::sweep::rank::Ranks;
 use crate::commands::sweep::stages::Stages;
 use crate::commands::sweep::{found, listing, marks, merged, table};
-use crate::training::Output;
+use crate::training::{Output, Record, compared};
 
 /// Trains all runs, or what is left of them, and writes results, table and pictures; or draws what was written anew. Several
 /// processes deal the runs among them. Runs whose loss is not finite are left out, and end in [`Incomplete`].
@@ -46,8 +47,10 @@ pub fn run(args: &SweepArgs, program: &'static str, processes: &Processes) -> Re
         Ok((plan, ranks, out, folders))
     };
     let (plan, ranks, out, folders) = agree(processes, planned())?;
-    let configs: Vec<_> = plan.runs.iter().map(|run| &run.config).collect();
+    let configs: Vec<_> = plan.runs.iter().map(|run| compared(&run.config)).collect();
     processes.check_same("runs", &configs)?;
+    let finetuning: Vec<_> = plan.runs.iter().map(|run| &run.finetuning).collect();
+    processes.check_same("finetuning", &finetuning)?;
     if processes.is_first() {
         plan.notes.iter().for_each(print_note);
     }
@@ -125,8 +128,27 @@ fn deal(stages: &Stages, plan: &Plan, folders: &[PathBuf], processes: &Processes
             let line = "stopped; the same command goes on from here";
             Err(stages.output.interrupt.end(line.into()).into())
         }
+        Ok(()) => check_shared(folders, processes),
         trained => trained,
     }
+}
+
+/// Checks that rank 0, which goes on alone, has all runs: it would train again those that are on other machines.
+fn check_shared(folders: &[PathBuf], processes: &Processes) -> Result<(), Failure> {
+    // A network file system looks for what is new in a folder when the folder is opened.
+    let _ = folders.first().and_then(|folder| fs::read_dir(folder.parent()?).ok());
+    let missing = folders.iter().position(|folder| !Record::exists(folder));
+    let missing = processes.gather_equal(&[missing.map_or(u64::MAX, |index| index as u64)])?[0];
+    let Some(folder) = folders.get(missing as usize) else { return Ok(()) };
+    let (rank, out) = (missing as usize % processes.size(), folder.parent().unwrap_or(folder));
+    agree(
+        processes,
+        Err(format!(
+            "rank {rank}'s runs are not in `{}`: give an --out that all machines share",
+            out.display()
+        )
+        .into()),
+    )
 }
 
 /// Draws table and pictures of results anew.

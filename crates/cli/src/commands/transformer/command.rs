@@ -240,13 +240,19 @@ impl Kind for &Text {
     }
 
     fn start(trainer: &mut Trainer, origin: &Path, ranks: &Ranks) -> Result<(), Failure> {
-        let mut begin = || -> Result<(), Failure> {
+        let read = || -> Result<_, Failure> {
+            if !trainer.task().shards().are_none() {
+                let line = "this run starts from a whole model: resume it without --vocab-parallel until it is saved";
+                return Err(line.into());
+            }
             let run = RunFolder::open(origin)?;
             let before = run.config()?.model.try_init(trainer.task().device())?;
-            let before = load_weights(before, &run.best_weights()?)?;
-            Ok(trainer.start_with(before.with_head_of(trainer.model().clone()))?)
+            Ok(load_weights(before, &run.best_weights()?)?)
         };
-        agree(ranks, begin())
+        // All have read it before they score it together.
+        let before = agree(ranks, read())?;
+        let model = before.with_head_of(trainer.model().clone());
+        agree(ranks, trainer.start_with(model).map_err(Failure::from))
     }
 
     fn announce(&self, config: &RunConfig, parameters: usize, place: &str) {

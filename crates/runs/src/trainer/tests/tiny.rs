@@ -1,6 +1,8 @@
 //! A task of 36 parameters: each word's distribution of the next one. Its random numbers are its own, for all threads of a process
 //! share those of the CPU's backend.
 
+use std::time::Duration;
+
 use burn::module::{Module, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::activation::log_softmax;
@@ -137,6 +139,8 @@ pub struct TinyTask {
     optimiser: Adam,
     /// Whether every further loss is NaN.
     pub breaks: bool,
+    /// How much longer a step takes.
+    pub pause: Duration,
 }
 
 pub fn corpus() -> Corpus {
@@ -161,6 +165,7 @@ pub fn trainer(config: &Train) -> Trainer<TinyTask> {
         model: Some(model),
         optimiser: Adam::new(adam()),
         breaks: false,
+        pause: Duration::ZERO,
     })
 }
 
@@ -238,6 +243,7 @@ impl Task for TinyTask {
     }
 
     fn step(&mut self, done: usize, state: &mut StateOf<Tiny>, _peers: &mut Peers) -> Result<Stepped> {
+        std::thread::sleep(self.pause);
         let seed = mix_seed(self.config.seed, state.epoch as u64, done as u64);
         let mut rng = Pcg64Mcg::seed_from_u64(seed);
         let crate::data::Tokens::Memory(text) = self.corpus.train() else { panic!("it is in memory") };
