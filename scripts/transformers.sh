@@ -102,7 +102,7 @@ case $width in
     *) fail "WIDTH is $width, but must be 64, 128 or 256" ;;
 esac
 # Penn Treebank has 10,000 words; so has this count, with a blank in place of the end of a sentence.
-words=$(tr -s ' \n' '\n\n' <"$text/train.txt" | sort -u | wc -l)
+words=$(tr -s ' ' '\n' <"$text/train.txt" | sort -u | wc -l)
 case $(basename "$text") in ptb) ;; *) parameters=$((parameters + (words - 10000) * (width + 1))) ;; esac
 
 # Its rate, half of it, and the run of `heads` with seed 28.
