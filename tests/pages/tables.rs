@@ -5,11 +5,12 @@ use serde_json::Value;
 /// A table of a page: the name in the comment above it, and its lines below the header.
 pub type Table = (&'static str, fn() -> Vec<String>);
 
-pub const TABLES: [Table; 23] = [
+pub const TABLES: [Table; 24] = [
     ("equal-size", equal_size),
     ("equal-size-1200000", equal_size_in_full),
     ("later-heads", later_heads),
     ("causes", causes),
+    ("start", start),
     ("components", components),
     ("one-setting", one_setting),
     ("softmax-dropout", softmax_dropout),
@@ -118,6 +119,22 @@ pub fn row(cells: &[String]) -> String {
     format!("| {} |", cells.join(" | "))
 }
 
+/// `−4.1 %`; of the base itself a dash.
+pub fn percent(value: f64, base: f64) -> String {
+    if value == base {
+        return "–".into();
+    }
+    let tenths = (1000.0 * (value / base - 1.0)).round();
+    let sign = if tenths < 0.0 {
+        "−"
+    } else if tenths > 0.0 {
+        "+"
+    } else {
+        ""
+    };
+    format!("{sign}{:.1} %", tenths.abs() / 10.0)
+}
+
 /// 1,234,567.
 pub fn grouped(number: f64) -> String {
     let digits = format!("{number:.0}");
@@ -219,6 +236,27 @@ fn causes() -> Vec<String> {
         ])
     };
     names.into_iter().zip(SIZES).map(line).collect()
+}
+
+/// The papers' contexts beside linear ones that start at the softmax.
+fn start() -> Vec<String> {
+    let (sizes, start) = (Runs::read("study-sizes"), Runs::read("study-start"));
+    let cases = [("1.2 million", 1.2e6), ("2 million", 2e6)];
+    let line = |(name, size): (&str, f64), (head, shown): (&str, &str)| {
+        let [papers, linear] = [&sizes, &start].map(|runs| runs.head(head).size(size));
+        let test = "finetuned.test_ppl";
+        row(&[
+            name.into(),
+            shown.into(),
+            papers.spread("valid_ppl"),
+            linear.spread("valid_ppl"),
+            papers.spread(test),
+            linear.spread(test),
+            percent(linear.mean(test), papers.mean(test)),
+        ])
+    };
+    let heads = [("moc", "MoC, K 10"), ("mos", "MoS, K 10")];
+    cases.into_iter().flat_map(|case| heads.map(|head| line(case, head))).collect()
 }
 
 fn components() -> Vec<String> {

@@ -1,6 +1,6 @@
 //! The tables of heads under a transformer.
 
-use crate::tables::{Runs, Table, analysis_line, grouped, row};
+use crate::tables::{Runs, Table, analysis_line, grouped, percent, row};
 
 pub const TABLES: [Table; 7] = [
     ("transformers-search", search),
@@ -52,22 +52,6 @@ fn stage(name: &str) -> Runs {
 
 fn variant(runs: &Runs, name: &str) -> Runs {
     runs.filter(|run| run["variant"] == name)
-}
-
-/// `−4.1 %`; of the base itself a dash.
-fn percent(value: f64, base: f64) -> String {
-    if value == base {
-        return "–".into();
-    }
-    let tenths = (1000.0 * (value / base - 1.0)).round();
-    let sign = if tenths < 0.0 {
-        "−"
-    } else if tenths > 0.0 {
-        "+"
-    } else {
-        ""
-    };
-    format!("{sign}{:.1} %", tenths.abs() / 10.0)
 }
 
 /// A line for each width and head of a stage; `cells` makes the rest of it from the runs of the width, and those of the head.
