@@ -83,20 +83,25 @@ impl Gpt {
     /// decoder's among them, stay what they are.
     ///
     /// A softmax thus goes on as a PLIF, or as a mixture that
-    /// [starts at the softmax](highrank::HeadConfig::starting_at_softmax), from the function that it has learnt.
+    /// [starts at the softmax](highrank::HeadConfig::starting_at_softmax), from the function that it has learned.
     ///
     /// # Panics
-    /// If the models differ in more than the head's context, logit map and precision, and in facets.
+    /// Unless [`takes_head_of`](Self::takes_head_of).
     pub fn with_head_of(self, other: Self) -> Self {
+        assert!(self.takes_head_of(&other), "with_head_of: models of other sizes");
+        let mut head = other.head;
+        head.decoder = self.head.decoder;
+        Self { head, facets: other.facets, ..self }
+    }
+
+    /// Whether the models differ in nothing but the head's context, logit map and precision, and in facets.
+    pub fn takes_head_of(&self, other: &Self) -> bool {
         let sizes = |model: &Self| {
             let [context, d_model] = model.positions.weight.dims();
             let decoder = &model.head.decoder;
             (context, d_model, decoder.vocab, decoder.d_embedding, model.encoder.n_layers, model.encoder.d_ff)
         };
-        assert_eq!(sizes(&self), sizes(&other), "with_head_of: models of other sizes");
-        let mut head = other.head;
-        head.decoder = self.head.decoder;
-        Self { head, facets: other.facets, ..self }
+        sizes(self) == sizes(other)
     }
 
     /// Which rows of embedding, decoder and its bias this rank holds, and these parameters; `None` if it holds all.

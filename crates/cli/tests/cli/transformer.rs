@@ -251,7 +251,7 @@ fn transformers_are_looked_into() {
     }
 
     objects(path, &format!("train --model gpt {small} --head softmax --steps 2 --json --out generated"));
-    let message = "run `generated`: it has learnt a generated text, which is in no folder: give --data DIR";
+    let message = "run `generated`: it has learned a generated text, which is in no folder: give --data DIR";
     refused(path, "analyse rank generated", &[message]);
 }
 
@@ -393,4 +393,28 @@ fn a_run_that_was_interrupted_or_killed_goes_on_to_the_same_bits() {
             same_files(&path.join(&straight), &path.join(&run), &files);
         }
     }
+}
+
+#[test]
+fn an_origin_that_became_a_model_of_other_sizes_is_refused() {
+    let folder = folder();
+    let path = folder.path();
+    let small = SMALL.replace(" --components 2", "");
+    let origin = format!("train data --model gpt {small} --head softmax --steps 20 --json --out origin");
+    objects(path, &origin);
+    objects(path, "train --from origin --head mos --batch 4 --steps 20 --json --out run");
+    // Killed before it had a model.
+    let run = path.join("run");
+    for what in ["best", "checkpoint"] {
+        fs::remove_dir_all(run.join(what)).unwrap();
+    }
+    fs::remove_file(run.join("metrics.jsonl")).unwrap();
+    runs::note_hashes(&run).unwrap();
+    fs::remove_dir_all(path.join("origin")).unwrap();
+    objects(path, &origin.replace("--layers 1", "--layers 2"));
+    let errors = stderr(&super::run(path, "train --resume run"), 2);
+    assert!(
+        errors.contains("origin`: its model has other sizes than the run that goes on from it"),
+        "{errors}"
+    );
 }

@@ -247,7 +247,15 @@ impl Kind for &Text {
             }
             let run = RunFolder::open(origin)?;
             let before = run.config()?.model.try_init(trainer.task().device())?;
-            Ok(load_weights(before, &run.best_weights()?)?)
+            let before = load_weights(before, &run.best_weights()?)?;
+            if !before.takes_head_of(trainer.model()) {
+                let origin = origin.display();
+                return Err(format!(
+                    "run `{origin}`: its model has other sizes than the run that goes on from it"
+                )
+                .into());
+            }
+            Ok(before)
         };
         // All have read it before they score it together.
         let before = agree(ranks, read())?;
