@@ -8,7 +8,7 @@
 //! cargo run --release --example ptb_mos -- train --from RUN              continues training its best model with averaged weights
 //! cargo run --release --example ptb_mos -- eval RUN                      perplexities of a saved run; --dynamic: while it learns
 //! cargo run --release --example ptb_mos -- generate RUN                  text from it
-//! cargo run --release --example ptb_mos -- analyse rank RUN              also kl, plif, gradient, compare: what runs have learnt
+//! cargo run --release --example ptb_mos -- analyse rank RUN              also kl, plif, gradient, compare: what runs have learned
 //! cargo run --release --example ptb_mos -- sweep --data DATA             heads by values of any settings: table and pictures
 //! cargo run --release --example ptb_mos -- runs                          the runs below runs/ with their results
 //! ```

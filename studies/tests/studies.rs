@@ -138,8 +138,8 @@ fn fits_are_kept_and_those_that_are_there_are_not_made_again() {
     for outcome in &outcomes {
         // A hundredth of the rate has hardly begun to learn.
         assert_eq!((&outcome["lr"], outcome["fits"].as_array().unwrap().len()), (&0.1.into(), 4));
-        let learnt = outcome["fits"].as_array().unwrap().iter().filter(|fit| fit["lr"] == 0.1);
-        let kls: Vec<f64> = learnt.map(|fit| number(fit, "kl")).collect();
+        let learned = outcome["fits"].as_array().unwrap().iter().filter(|fit| fit["lr"] == 0.1);
+        let kls: Vec<f64> = learned.map(|fit| number(fit, "kl")).collect();
         assert!(
             (number(outcome, "kl") - (kls[0] + kls[1]) / 2.0).abs() < 1e-12
                 && number(outcome, "kl_spread") > 0.0
@@ -153,7 +153,7 @@ fn fits_are_kept_and_those_that_are_there_are_not_made_again() {
     );
     assert_eq!(kept().len(), 8);
 
-    // A rate at which nothing is learnt loses to any other, and alone is an answer too.
+    // A rate at which nothing is learned loses to any other, and alone is an answer too.
     let line = "synthetic --contexts 30 --alphas 0.1 --words 10 --dims 2 --epochs 20 --batch 8 --heads softmax --json";
     let output = STUDIES.run(path, &format!("{line} --lr 1e38"));
     let errors = stderr(&output, 1);
@@ -227,7 +227,7 @@ fn an_interrupt_saves_the_fit_under_way() {
 }
 
 #[test]
-fn repeated_symbols_are_learnt_and_bad_sizes_refused() {
+fn repeated_symbols_are_learned_and_bad_sizes_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
     let line = "synthetic repeated --vocab 20,40 --d 8,4 --heads softmax,mos --components 2 \

@@ -120,7 +120,7 @@ enum Command {
     /// `highrank generate RUN --help` has the options of that run's model.
     #[command(override_usage = "highrank generate RUN [OPTIONS]")]
     Generate(GenerateArgs),
-    /// What runs of language models have learnt: rank, kl, plif, gradient, compare.
+    /// What runs of language models have learned: rank, kl, plif, gradient, compare.
     Analyse(AnalyseArgs),
     /// Train heads by values of settings by seeds, and set them side by side in a table and pictures.
     ///
@@ -150,7 +150,7 @@ enum Command {
     /// Where one saved run beats another, token by token.
     #[command(hide = true)]
     Compare(CompareArgs),
-    /// The functions that saved runs with a PLIF have learnt.
+    /// The functions that saved runs with a PLIF have learned.
     #[command(hide = true)]
     Plif(PlifArgs),
     /// Validation perplexities of runs, of any model, in one picture.
@@ -201,7 +201,7 @@ enum Analysis {
     /// Expected divergence between the next-word distributions of two contexts.
     #[command(override_usage = "highrank analyse kl RUN ... [OPTIONS]")]
     Kl(KlArgs),
-    /// The functions that PLIFs have learnt.
+    /// The functions that PLIFs have learned.
     #[command(override_usage = "highrank analyse plif RUN ... [OPTIONS]")]
     Plif(PlifArgs),
     /// Share of the logits' gradient that the decoder keeps from the hidden state.

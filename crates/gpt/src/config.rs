@@ -64,7 +64,7 @@ const SPREAD: f64 = 0.02;
 const LOGIT_SPREAD: f64 = 0.5;
 
 impl GptConfig {
-    /// The largest number of learnt scalars that a model is made with.
+    /// The largest number of learned scalars that a model is made with.
     pub const MAX_PARAMETERS: usize = 1 << 40;
     /// The largest number of layers.
     pub const MAX_LAYERS: usize = 10_000;
@@ -164,7 +164,7 @@ impl GptConfig {
         self.d_ff.unwrap_or(self.d_model.saturating_mul(4))
     }
 
-    /// The learnt scalars of all matrices, before any is made. A number that is too large for its type is that type's largest.
+    /// The learned scalars of all matrices, before any is made. A number that is too large for its type is that type's largest.
     fn least_params(&self) -> usize {
         let head = &self.head;
         let [d, ff, layers, context] = [self.d_model, self.d_ff(), self.layers, self.context].map(Saturating);
@@ -187,7 +187,7 @@ impl GptConfig {
         (rows * width + context * d + encoder + facets + contexts + Saturating(map)).0
     }
 
-    /// Number of learnt scalars. The tied matrix counts once.
+    /// Number of learned scalars. The tied matrix counts once.
     ///
     /// # Errors
     /// As [`validate`](Self::validate).

@@ -11,7 +11,7 @@ use program::args::{DistinctList, Head};
 /// Fits next-word distributions drawn from Dir(alpha) with every head, over a grid of alpha, vocabulary and dimension.
 ///
 /// Each context has a free vector of d numbers; decoder, logit map and mixture are shared. Trained on the cross-entropy
-/// with the full distributions, so what is left of the divergence is what the head cannot express (or has not yet learnt).
+/// with the full distributions, so what is left of the divergence is what the head cannot express (or has not yet learned).
 #[derive(Debug, Clone, Parser)]
 #[command(version, allow_negative_numbers = true, args_conflicts_with_subcommands = true)]
 pub struct SyntheticArgs {

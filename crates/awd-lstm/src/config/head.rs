@@ -20,9 +20,9 @@ pub enum HeadKind {
     Mixtape,
     /// Softmax of `z + log sigmoid(z)` (Kanai et al., 2018).
     Sigsoftmax,
-    /// Generalised sigsoftmax: sigsoftmax with a learnt slope and a learnt centre (Parthiban et al., 2021).
+    /// Generalised sigsoftmax: sigsoftmax with a learned slope and a learned centre (Parthiban et al., 2021).
     Gss,
-    /// Softmax after a learnt increasing piecewise linear function, the PLIF (arXiv 1902.08077, section 4).
+    /// Softmax after a learned increasing piecewise linear function, the PLIF (arXiv 1902.08077, section 4).
     Plif,
     /// Mixture of Softmaxes whose logits pass through one shared PLIF (arXiv 1902.08077, section 5).
     MosPlif,

@@ -89,7 +89,7 @@ pub(crate) struct Connection {
 }
 
 impl ModelConfig {
-    /// The most learnt scalars that a model may have: 2^40, in f32 four tebibytes.
+    /// The most learned scalars that a model may have: 2^40, in f32 four tebibytes.
     pub const MAX_PARAMETERS: usize = 1 << 40;
 
     /// The width of a Mixtape's gates if nothing else is said.
@@ -219,7 +219,7 @@ impl ModelConfig {
         self.frequent.unwrap_or(self.vocab / 20)
     }
 
-    /// Learnt scalars of a mixture's prior, or a Mixtape's gates, and of its contexts; those of the other heads are 0.
+    /// Learned scalars of a mixture's prior, or a Mixtape's gates, and of its contexts; those of the other heads are 0.
     ///
     /// ```text
     /// K·H_last and Σ_l K_l·d·(H_l + 1), K = Σ_l K_l        l the layers that contexts come from
@@ -328,7 +328,7 @@ impl ModelConfig {
         }
     }
 
-    /// Learnt scalars of the clusters' tails, `Σ_i d_i (H + words of cluster i)` with H the width of the output layer's input.
+    /// Learned scalars of the clusters' tails, `Σ_i d_i (H + words of cluster i)` with H the width of the output layer's input.
     pub fn tail_params(&self) -> usize {
         let connections = self.connections();
         let widths = connections.iter().map(|connection| connection.d_hidden);
@@ -336,7 +336,7 @@ impl ModelConfig {
         self.clusters().map_or(0, |clusters| clusters.tail_params(widths, self.vocab))
     }
 
-    /// Number of learnt scalars, in closed form. A tied matrix counts once. A number that is too large for its type is that type's
+    /// Number of learned scalars, in closed form. A tied matrix counts once. A number that is too large for its type is that type's
     /// largest.
     ///
     /// ```text

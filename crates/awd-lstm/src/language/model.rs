@@ -64,7 +64,7 @@ impl Language {
         let first_body = 1 + topics;
 
         let mut opening = vec![0.0; vocab];
-        // A flat Zipf law: every topic occurs often enough to be learnt.
+        // A flat Zipf law: every topic occurs often enough to be learned.
         for (word, weight) in (1..=topics).zip(zipf(topics, topics as f64 / 2.0)) {
             opening[word] = weight;
         }

@@ -1,4 +1,4 @@
-//! Dynamic evaluation of a language model: every chunk of a text is scored, and then learnt from.
+//! Dynamic evaluation of a language model: every chunk of a text is scored, and then learned from.
 
 use std::collections::HashMap;
 use std::fs;
@@ -310,16 +310,16 @@ mod tests {
             dynamic_nll(&model, &statistics, config, ("the validation text", &valid), 5, &mut |_| {}).unwrap()
         };
         // A model that was never trained has a lot to learn.
-        let learnt = dynamic(&CONFIG);
-        assert!(learnt < fixed - 0.05, "{learnt} against {fixed}");
-        // At a negligible rate nothing is learnt; every token is scored once.
+        let learned = dynamic(&CONFIG);
+        assert!(learned < fixed - 0.05, "{learned} against {fixed}");
+        // At a negligible rate nothing is learned; every token is scored once.
         let still = dynamic(&DynamicConfig { lr: 1e-12, ..CONFIG });
         assert!((still - fixed).abs() < 1e-4, "{still} against {fixed}");
-        assert_eq!(dynamic(&CONFIG), learnt);
+        assert_eq!(dynamic(&CONFIG), learned);
     }
 
     #[test]
-    fn a_chunk_is_scored_before_it_is_learnt_from() {
+    fn a_chunk_is_scored_before_it_is_learned_from() {
         let (model, corpus) = (model(), corpus());
         let statistics = gradient_statistics(&model, &train_text(&corpus), 5, &mut |_| {}).unwrap();
         // A single chunk: learning from it comes too late.

@@ -53,10 +53,10 @@ pub struct DynamicEvalArgs {
     /// Columns of the training text for the gradient statistics.
     #[arg(long, default_value_t = 100)]
     pub batch: usize,
-    /// Tokens of a chunk that is scored, then learnt from.
+    /// Tokens of a chunk that is scored, then learned from.
     #[arg(long, default_value_t = 5)]
     pub bptt: usize,
-    /// Dropout of recurrent weights while the statistics are made and the text is scored and learnt from, as the published
+    /// Dropout of recurrent weights while the statistics are made and the text is scored and learned from, as the published
     /// program has it in force, at 0.5 for its presets.
     #[arg(long, value_name = "P", default_value_t = 0.0)]
     pub weight_dropout: f64,

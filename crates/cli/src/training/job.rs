@@ -58,7 +58,7 @@ pub trait Kind: Sized {
         device: &Device,
     ) -> Result<Self::Task, Failure>;
 
-    /// Lets a run begin with what its origin has learnt, if such runs have an origin.
+    /// Lets a run begin with what its origin has learned, if such runs have an origin.
     fn start(_trainer: &mut Trainer<Self::Task>, _origin: &Path, _ranks: &Ranks) -> Result<(), Failure> {
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What a learnt logit map looks like, and which part of it the logits see.
+//! What a learned logit map looks like, and which part of it the logits see.
 
 use burn::tensor::{Device, Tensor, TensorData};
 

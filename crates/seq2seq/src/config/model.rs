@@ -87,7 +87,7 @@ impl ModelConfig {
         }
     }
 
-    /// Number of learnt scalars of the head alone, as [`head_params`].
+    /// Number of learned scalars of the head alone, as [`head_params`].
     pub fn head_params(&self) -> usize {
         let components = if self.head.is_mixture() { self.components } else { 0 };
         let mixture = head_params(self.vocab, self.d_decoder, self.d_latent(), components);
@@ -99,7 +99,7 @@ impl ModelConfig {
         mixture.saturating_add(of_map)
     }
 
-    /// Number of learnt scalars, in closed form, with two bias vectors for an LSTM. A number that is too large for its type is that
+    /// Number of learned scalars, in closed form, with two bias vectors for an LSTM. A number that is too large for its type is that
     /// type's largest.
     ///
     /// ```text
@@ -142,7 +142,7 @@ pub fn largest_latent(vocab: usize, hidden: usize, components: usize) -> usize {
     latent as usize
 }
 
-/// Number of learnt scalars of a head with its own decoder matrix `[V, d]` and bias, and for K ≥ 1 components the prior `[K, H]`
+/// Number of learned scalars of a head with its own decoder matrix `[V, d]` and bias, and for K ≥ 1 components the prior `[K, H]`
 /// without bias and the latent layer `[K·d, H]` with bias. Saturates.
 ///
 /// ```text

@@ -227,15 +227,15 @@ fn every_parameter_learns_but_the_embedding_of_padding() {
         let grads = burn::optim::GradientsParams::from_grads(model.loss(&batch).backward(), &model);
         let padding = grads.get::<2>(model.embedding.id).unwrap().narrow(0, 0, 1);
         assert!(values(padding).iter().all(|&value| value == 0.0));
-        let mut learnt = Learnt(&grads, 0);
-        model.visit(&mut learnt);
-        assert!(learnt.1 > 20);
+        let mut learned = Learned(&grads, 0);
+        model.visit(&mut learned);
+        assert!(learned.1 > 20);
     }
 }
 
-struct Learnt<'a>(&'a burn::optim::GradientsParams, usize);
+struct Learned<'a>(&'a burn::optim::GradientsParams, usize);
 
-impl ModuleVisitor for Learnt<'_> {
+impl ModuleVisitor for Learned<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         let grad = values(self.0.get::<D>(param.id).expect("a gradient"));
         // A PLIF's offset shifts all logits alike, which a softmax does not see.

@@ -98,7 +98,7 @@ pub struct FitSettings {
 /// The result of a trained head.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Fit {
-    /// Learnt scalars, those of the contexts' vectors included.
+    /// Learned scalars, those of the contexts' vectors included.
     pub parameters: usize,
     /// Mean of `KL(truth ‖ model)` in nats; none if training diverged.
     pub kl: Option<f64>,
@@ -121,7 +121,7 @@ pub struct Outcome {
     pub head: Head,
     /// Number of contexts.
     pub contexts: usize,
-    /// Learnt scalars, those of the contexts' vectors included.
+    /// Learned scalars, those of the contexts' vectors included.
     pub parameters: usize,
     /// The learning rate with the lowest training loss, in the mean over seeds; none if training diverged with each.
     pub lr: Option<f64>,

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_language_is_learnt_by_every_head_and_no_step_leaves_it_unknown() {
+    fn a_small_language_is_learned_by_every_head_and_no_step_leaves_it_unknown() {
         let line = ["synthetic", "repeated", "--components", "2", "--knots", "50"];
         let Some(Mode::Repeated(args)) = SyntheticArgs::parse_from(line).mode else { panic!("repeated") };
         let (vocab, d) = (30, 8);

@@ -33,7 +33,7 @@ pub struct FitSettings {
 /// The result of a trained network.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Fit {
-    /// Learnt scalars of the whole network.
+    /// Learned scalars of the whole network.
     pub parameters: usize,
     /// Mean over all symbols of the loss after the first symbol of a sequence, in nats; none if training diverged.
     pub loss: Option<f64>,
@@ -56,7 +56,7 @@ pub struct Outcome {
     pub steps: usize,
     /// How often each symbol was seen, on average.
     pub visits: f64,
-    /// Learnt scalars of the whole network.
+    /// Learned scalars of the whole network.
     pub parameters: usize,
     /// The learning rate with the lowest loss, in the mean over seeds; none if training diverged with each.
     pub lr: Option<f64>,
@@ -79,7 +79,7 @@ pub struct Outcome {
 impl Outcome {
     /// Of a head's fits at a size, one at least.
     pub fn new(args: &RepeatedArgs, (vocab, d, head): (usize, usize, Head), fits: Vec<Try<Fit>>) -> Self {
-        // All symbols are training data: there is nothing else to be learnt or tested.
+        // All symbols are training data: there is nothing else to be learned or tested.
         let lr = best_rate(&fits, |fit| fit.loss);
         let (loss, loss_spread) = mean(&fits, lr, |fit| fit.loss);
         let (accuracy, accuracy_spread) = mean(&fits, lr, |fit| fit.accuracy);

@@ -74,7 +74,7 @@ impl Analysis {
 fn text(args: &HeldOutArgs, runs: &[SavedRun], needed: usize) -> Result<Text, Failure> {
     let first = runs.first().ok_or("no run given: name at least one")?;
     let data = args.data.as_ref().or(first.data.as_ref()).ok_or_else(|| {
-        first.failure("it has learnt a generated text, which is in no folder: give --data DIR")
+        first.failure("it has learned a generated text, which is in no folder: give --data DIR")
     })?;
     let corpus = load_held_out(data, &first.text, first.vocabulary.clone())?;
     if args.split == Split::Test {

@@ -1,4 +1,4 @@
-//! Commands that look into saved runs: rank and spectrum, divergence, lost gradient, comparison of two models, learnt functions.
+//! Commands that look into saved runs: rank and spectrum, divergence, lost gradient, comparison of two models, learned functions.
 
 mod args;
 pub mod compare;

@@ -1,4 +1,4 @@
-//! `plif`: the functions that PLIF heads have learnt.
+//! `plif`: the functions that PLIF heads have learned.
 
 use std::path::PathBuf;
 
@@ -68,7 +68,7 @@ pub fn run(args: &PlifArgs) -> Result<(), Failure> {
     let ends = [places().fold(f64::INFINITY, f64::min), places().fold(f64::NEG_INFINITY, f64::max)];
     lines.push(("identity, the start".into(), ends.map(|end| (end, end)).to_vec()));
     let chart = Chart {
-        caption: "Learnt function f of the logits (PLIF)".into(),
+        caption: "Learned function f of the logits (PLIF)".into(),
         x: ("logit z", Scale::Linear),
         y: ("f(z)", Scale::Linear),
         lines,

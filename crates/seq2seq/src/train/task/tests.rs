@@ -83,7 +83,7 @@ fn timeless(lines: &str) -> Vec<serde_json::Value> {
 }
 
 #[test]
-fn a_handful_of_pairs_is_learnt_by_heart() {
+fn a_handful_of_pairs_is_learned_by_heart() {
     let turns = [["do you like jazz", "yes i do"], ["how old are you", "ten"], ["is it cold", "not here no"]];
     let line = |[question, answer]: [&str; 2]| {
         format!("{{\"turns\": [[\"A\", \"{question}\"], [\"B\", \"{answer}\"], [\"A\", \"well\"]]}}\n")
