@@ -13,7 +13,7 @@
 #   lag         where a mixture's gain comes from: one and five components, latent learning rate, dropouts               1.7
 #   components  K from 1 to 20 at one width                                                                              1.5
 #   start       mixtures with linear contexts that start at the softmax, at two sizes, as the part sizes                    1
-#   found       rank, spectrum, divergence, lost gradient and learned functions of models of the parts sizes and later    0.3
+#   found       rank, spectrum, divergence, lost gradient and learned functions of models of the parts sizes and later   0.3
 #   search      twenty draws a head at SIZE parameters, those of results/study-search*.jsonl; validation text alone         4
 #   tuned       the best of them with three fresh seeds, trained longer and averaged longer                               10
 #   again       the softmax of these averaged again at a lower rate, and the mixture of one seed with more dropout         1

@@ -88,7 +88,7 @@ impl Gpt {
     /// # Panics
     /// Unless [`takes_head_of`](Self::takes_head_of).
     pub fn with_head_of(self, other: Self) -> Self {
-        assert!(self.takes_head_of(&other), "with_head_of: models of other sizes");
+        assert_eq!(self.sizes(), other.sizes(), "with_head_of: models of other sizes");
         let mut head = other.head;
         head.decoder = self.head.decoder;
         Self { head, facets: other.facets, ..self }
@@ -96,12 +96,14 @@ impl Gpt {
 
     /// Whether the models differ in nothing but the head's context, logit map and precision, and in facets.
     pub fn takes_head_of(&self, other: &Self) -> bool {
-        let sizes = |model: &Self| {
-            let [context, d_model] = model.positions.weight.dims();
-            let decoder = &model.head.decoder;
-            (context, d_model, decoder.vocab, decoder.d_embedding, model.encoder.n_layers, model.encoder.d_ff)
-        };
-        sizes(self) == sizes(other)
+        self.sizes() == other.sizes()
+    }
+
+    /// Of what two models share where one takes the other's head: positions, both widths, words, layers, feed-forward parts.
+    fn sizes(&self) -> [usize; 6] {
+        let [context, d_model] = self.positions.weight.dims();
+        let decoder = &self.head.decoder;
+        [context, d_model, decoder.vocab, decoder.d_embedding, self.encoder.n_layers, self.encoder.d_ff]
     }
 
     /// Which rows of embedding, decoder and its bias this rank holds, and these parameters; `None` if it holds all.

@@ -247,7 +247,6 @@ impl Kind for &Text {
             }
             let run = RunFolder::open(origin)?;
             let before = run.config()?.model.try_init(trainer.task().device())?;
-            let before = load_weights(before, &run.best_weights()?)?;
             if !before.takes_head_of(trainer.model()) {
                 let origin = origin.display();
                 return Err(format!(
@@ -255,7 +254,7 @@ impl Kind for &Text {
                 )
                 .into());
             }
-            Ok(before)
+            Ok(load_weights(before, &run.best_weights()?)?)
         };
         // All have read it before they score it together.
         let before = agree(ranks, read())?;
