@@ -23,7 +23,8 @@
 #   before       all of ours beside older programs, which BASE says where to find; only if asked for                         2.5
 #
 # Environment variables: BIN is a folder that has `head_throughput` and `step_throughput` already, BASE one with those of another
-# version, THREADS how many are compared with one (2).
+# version, THREADS how many are compared with one (2). F32=1 leaves out bf16, for processors without units for it, where one of
+# PyTorch's products takes minutes.
 set -euo pipefail
 all=(products heads compiled precisions maps connections mixtape small predictions policies lstm steps threads)
 usage() {
@@ -57,6 +58,7 @@ threads=${THREADS:-2}
 # record WHAT WHO ROUND COMMAND...
 record() {
     local result
+    if [ "${F32:-}" = 1 ] && [[ " ${*:2} " =~ bf16|our\ f32 ]]; then return; fi
     echo "round $3: $1, $2" >&2
     result=$("${@:4}")
     printf '{"what":"%s","who":"%s","round":%s,"result":%s}\n' "${@:1:3}" "$result"

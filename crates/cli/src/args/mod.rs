@@ -4,5 +4,5 @@ mod file;
 mod overrides;
 mod training;
 
-pub use overrides::{LstmKnobs, Overrides, note_unused};
+pub use overrides::{LstmKnobs, Overrides, missing_part, note_unused};
 pub use training::TrainingArgs;

@@ -136,23 +136,6 @@ impl Overrides {
         self.given.apply("model", &model)
     }
 
-    /// Says which settings are of parts that a head does not have.
-    pub fn note_unused(&self, head: HeadKind) {
-        let mixtape = head == HeadKind::Mixtape;
-        note_unused(
-            &self.given,
-            head,
-            &[
-                ("components", head.is_mixture(), "mixture"),
-                ("lower-components", head.reads_layers(), "contexts from several layers"),
-                ("frequent", mixtape, "gates"),
-                ("d-gate", mixtape, "gates"),
-                ("knots", head.has_plif(), "PLIF"),
-                ("plif-bound", head.has_plif(), "PLIF"),
-            ],
-        );
-    }
-
     /// A procedure with what was given.
     pub fn procedure(&self, mut train: TrainConfig) -> Result<TrainConfig, Failure> {
         train.lr_decay = self.lr_decay(train.lr_decay)?;
@@ -176,15 +159,27 @@ impl Overrides {
     }
 }
 
-/// Says which of the settings, each with whether a head uses it and the part that it is of, are given in vain. They are no fault:
-/// several heads may be trained by one command line.
-pub fn note_unused<K: Knobs>(given: &Given<K>, head: HeadKind, settings: &[(&str, bool, &str)]) {
-    let is_given = |name: &str| {
-        let knob = K::ALL.iter().find(|knob| knob.name == name);
-        knob.is_some_and(|knob| given.value::<serde_json::Value>(knob.place).is_some())
+/// The part that a setting is of, if a head does not have it.
+pub fn missing_part(head: HeadKind, setting: &str) -> Option<&'static str> {
+    let (has, part) = match setting {
+        "components" | "prior-cv" => (head.is_mixture(), "mixture"),
+        "latent-lr" | "dropout-latent" => (head.has_contexts(), "latent contexts"),
+        "frequent" | "d-gate" => (head == HeadKind::Mixtape, "gates"),
+        "lower-components" => (head.reads_layers(), "contexts from several layers"),
+        "knots" | "plif-bound" => (head.has_plif(), "PLIF"),
+        _ => return None,
     };
-    for (name, _, part) in settings.iter().filter(|(name, used, _)| !used && is_given(name)) {
-        print_note(format_args!("--{name} has no effect: the {head} head has no {part}"));
+    (!has).then_some(part)
+}
+
+/// Says which of the given settings are of parts that a head does not have. They are no fault: several heads may be trained by one
+/// command line.
+pub fn note_unused<K: Knobs>(given: &Given<K>, head: HeadKind) {
+    for Knob { name, place, .. } in K::ALL {
+        let is_given = given.value::<serde_json::Value>(place).is_some();
+        if let Some(part) = missing_part(head, name).filter(|_| is_given) {
+            print_note(format_args!("--{name} has no effect: the {head} head has no {part}"));
+        }
     }
 }
 

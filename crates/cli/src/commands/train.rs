@@ -16,7 +16,7 @@ use runs::data::Fingerprint;
 use runs::ranks::Ranks;
 use runs::{Error, Extension, Versions};
 
-use crate::args::{Overrides, TrainingArgs};
+use crate::args::{Overrides, TrainingArgs, note_unused};
 use crate::training::{Folder, Job, Output, absolute, device_of, extend, lock};
 
 /// Options of `train`.
@@ -92,7 +92,7 @@ fn start(args: &TrainArgs, output: &Output, ranks: &Ranks) -> Result<(), Failure
         refuse(ranks, "train --dry-run")?;
     }
     if ranks.is_first() {
-        args.overrides.note_unused(args.head());
+        note_unused(&args.overrides.given, args.head());
     }
     let (text, tokens) = (args.training.text(&args.overrides), &args.training.tokens);
     let corpus = load_in_turn(ranks, || tokens.load(data, &text, args.dry_run))?;

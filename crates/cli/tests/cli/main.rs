@@ -227,9 +227,14 @@ fn names_that_do_not_exist() {
     ] {
         refused(folder.path(), &train(more), expected);
     }
-    let in_vain = "--head sigsoftmax --knots 3 --set model.d_gate=8 --dry-run";
+    let in_vain = "--head sigsoftmax --knots 3 --latent-lr 0.5 --set model.d_gate=8 --dry-run";
     let notes = stderr(&run(folder.path(), &train(in_vain)), 0);
-    for (option, part) in [("--components", "mixture"), ("--knots", "PLIF"), ("--d-gate", "gates")] {
+    for (option, part) in [
+        ("--components", "mixture"),
+        ("--latent-lr", "latent contexts"),
+        ("--knots", "PLIF"),
+        ("--d-gate", "gates"),
+    ] {
         let note = format!("{option} has no effect: the sigsoftmax head has no {part}\n");
         assert!(notes.contains(&note), "{notes}");
     }

@@ -5,8 +5,6 @@ use program::args::{Form, Given, Knob, Knobs, Setting, checked};
 use seq2seq::Preset;
 use seq2seq::data::DialogConfig;
 
-use crate::args::note_unused;
-
 /// The settings of a model of dialogues.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DialogKnobs;
@@ -44,16 +42,6 @@ impl Knobs for DialogKnobs {
         let (model, train) = (Preset::Small.model(HeadKind::Mos, 50), Preset::Small.train());
         checked(setting, &model, &train, &DialogConfig::default())
     }
-}
-
-/// Says which settings are of parts that a head does not have.
-pub fn note_unused_of(given: &Given<DialogKnobs>, head: HeadKind) {
-    let settings = [
-        ("components", head.is_mixture(), "mixture"),
-        ("knots", head.has_plif(), "PLIF"),
-        ("plif-bound", head.has_plif(), "PLIF"),
-    ];
-    note_unused(given, head, &settings);
 }
 
 #[cfg(test)]

@@ -20,7 +20,8 @@ use seq2seq::train::{DialogTask, Dialogues, RunConfig, RunFolder, check_corpus, 
 use seq2seq::{ModelConfig, Preset, TrainConfig};
 
 use super::saved::summary;
-use super::settings::{DialogKnobs, note_unused_of};
+use super::settings::DialogKnobs;
+use crate::args::note_unused;
 use crate::training::{Folder, Job, Kind, Output, absolute, device_of, extend, lock};
 
 /// Options of `dialog train`.
@@ -81,7 +82,7 @@ pub fn run(args: &TrainArgs, program: &'static str, ranks: &Ranks) -> Result<(),
     };
     let (folder, config, corpus) = agree(ranks, ready)?;
     if ranks.is_first() {
-        note_unused_of(&args.given, config.model.head);
+        note_unused(&args.given, config.model.head);
     }
     let vocab_parallel = args.reduce.vocab_parallel;
     Job { config: &config, text: &corpus, output, ranks, vocab_parallel }.train_and_print(folder)

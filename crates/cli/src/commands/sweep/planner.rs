@@ -5,7 +5,7 @@ use awd_lstm::{HeadKind, ModelConfig};
 use program::args::Given;
 use program::failure::Failure;
 
-use crate::args::Overrides;
+use crate::args::{Overrides, missing_part};
 use crate::commands::sweep::args::{Equal, SweepArgs};
 use crate::commands::sweep::grid::{self, Axis};
 use crate::commands::sweep::planned::{Choice, PARAMETERS, Settings};
@@ -133,12 +133,5 @@ impl<'a> Planner<'a> {
 
 /// Whether a head has the setting `flag`; it ignores those of parts that it lacks.
 pub fn has(head: HeadKind, flag: &str) -> bool {
-    match flag {
-        "components" | "prior-cv" => head.is_mixture(),
-        "latent-lr" | "dropout-latent" => head.has_contexts(),
-        "frequent" | "d-gate" => head == HeadKind::Mixtape,
-        "lower-components" => head.reads_layers(),
-        "knots" | "plif-bound" => head.has_plif(),
-        _ => true,
-    }
+    missing_part(head, flag).is_none()
 }
