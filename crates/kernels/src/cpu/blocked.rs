@@ -1,6 +1,7 @@
-//! Products of factors that must be rounded or widened first, where the processor has no instruction for it.
+//! Products of factors that must be rounded or widened first, where the processor has no instruction for it, or that are read
+//! slowly as they lie.
 //!
-//! A block of each factor is copied to kept memory, rounded, and the copies are multiplied.
+//! A block of each such factor is copied to kept memory, rounded, and the copies are multiplied.
 
 use burn::tensor::bf16;
 use faer::linalg::matmul::matmul;
@@ -12,10 +13,19 @@ use super::matrix::{Factor, Matrix};
 use super::{Buffer, Real};
 
 /// Rows, inner products and columns of a block: the blocks of both factors fit the last level of cache, several
-/// threads' together, and are read often enough for the copy to cost little.
-const ROWS: usize = 1024;
+/// threads' together, and are read often enough for the copy to cost little. Lines of a copy that were a power of two
+/// apart would take each other's place in a cache.
+const ROWS: usize = 1040;
 const DEPTH: usize = 512;
-const COLUMNS: usize = 1024;
+const COLUMNS: usize = 1040;
+
+/// Whether `faer` is slow to read the first factor: it reads a few values of each column at a time, and there are more columns,
+/// each on a page of memory of its own, than the processor knows the pages of.
+pub(super) fn is_far<T: Real>(a: Matrix<'_, T>) -> bool {
+    const PAGE: usize = 4096;
+    const PAGES: usize = 64;
+    a.is_transposed() && a.stride() * size_of::<T>() >= PAGE && a.columns() > PAGES
+}
 
 /// `a · b` to `out`, or added to it, of factors rounded to `digits` significant binary digits; on this thread.
 pub(super) fn multiply<T: Real>(
@@ -31,7 +41,11 @@ pub(super) fn multiply<T: Real>(
         out.fill(T::ZERO);
         return;
     }
-    let mut a_room = Room::new(a, digits, rows.min(ROWS) * depth.min(DEPTH));
+    let values = rows.min(ROWS) * depth.min(DEPTH);
+    let mut a_room = match a {
+        Factor::Wide(a) if is_far(a) => Room(Some(Buffer::new(values))),
+        _ => Room::new(a, digits, values),
+    };
     let mut b_room = Room::new(b, digits, depth.min(DEPTH) * columns.min(COLUMNS));
     for left in (0..columns).step_by(COLUMNS) {
         let right = columns.min(left + COLUMNS);

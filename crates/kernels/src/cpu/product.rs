@@ -135,7 +135,9 @@ fn product<T: Real>(
                 (Route::Plain, Factor::Wide(a), Factor::Wide(b)) if few => {
                     few_rows::multiply(out, a, b, accumulate)
                 }
-                (Route::Plain, Factor::Wide(a), Factor::Wide(b)) => blocks(out, a, b, accumulate),
+                (Route::Plain, Factor::Wide(a), Factor::Wide(b)) if !blocked::is_far(a) => {
+                    blocks(out, a, b, accumulate)
+                }
                 _ => blocked::multiply(out, a, b, accumulate, digits),
             });
         }
@@ -272,8 +274,16 @@ mod tests {
 
     /// Each way to make a product, beside the product of factors that were rounded before, in f64.
     fn check_routes<T: Real>(unit: f64) {
-        const SIZES: [[usize; 3]; 6] =
-            [[1, 3, 700], [3, 50, 33], [5, 600, 20], [6, 9, 1100], [1100, 3, 6], [33, 40, 100]];
+        // Columns of the last transposed factor are far apart.
+        const SIZES: [[usize; 3]; 7] = [
+            [1, 3, 700],
+            [3, 50, 33],
+            [5, 600, 20],
+            [6, 9, 1100],
+            [1100, 3, 6],
+            [33, 40, 100],
+            [1100, 70, 6],
+        ];
         for [rows, depth, columns] in SIZES {
             let (a, b) = (Values::<T>::new(rows, depth, 1), Values::<T>::new(depth, columns, 2));
             let kinds = KINDS.into_iter().flat_map(|a_kind| KINDS.map(|b_kind| (a_kind, b_kind)));
