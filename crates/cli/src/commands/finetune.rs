@@ -8,7 +8,6 @@ use clap::Args;
 use program::args::{RecordArgs, ReduceArgs, TokenArgs};
 use program::device::{self, DeviceChoice, DeviceName};
 use program::failure::Failure;
-use program::files::check_run_folder;
 use program::ranks::{agree, load_in_turn};
 use runs::Versions;
 use runs::ranks::Ranks;
@@ -94,8 +93,7 @@ fn settings(args: &FinetuneArgs) -> Result<(RunConfig, Folder<AwdLstm>), Failure
     let tokens = args.tokens.or(config.tokens.as_ref());
     let name =
         absolute(&args.run).file_name().map_or("run".into(), |name| name.to_string_lossy().into_owned());
-    args.out.as_deref().map_or(Ok(()), check_run_folder)?;
-    let folder = Folder::new(args.out.clone(), || format!("{name}-finetuned"));
+    let folder = Folder::new(args.out.as_deref(), || format!("{name}-finetuned"))?;
     let config = RunConfig {
         versions: Versions::current(),
         device: device.to_string(),

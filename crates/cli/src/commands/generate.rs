@@ -49,18 +49,6 @@ pub struct GenerateArgs {
     pub json: bool,
 }
 
-impl GenerateArgs {
-    fn sampling(&self) -> Result<Sampling, Error> {
-        let expected = "finite and above 0 (--top-k 1 takes the most likely token)";
-        let good = self.temperature > 0.0 && self.temperature.is_finite();
-        check(good, "temperature", self.temperature, expected)?;
-        let sampling =
-            Sampling::new().with_temperature(self.temperature).with_top_k(self.top_k).with_top_p(self.top_p);
-        sampling.validate()?;
-        Ok(sampling)
-    }
-}
-
 #[derive(Debug, Serialize)]
 struct Generated<'a> {
     prompt: &'a str,
@@ -73,33 +61,33 @@ struct Generated<'a> {
 
 /// Prints text that a saved run's best model draws: word by word as they are drawn, or as one object.
 pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
-    let sampling = args.sampling()?;
+    let expected = "finite and above 0 (--top-k 1 takes the most likely token)";
+    let good = args.temperature > 0.0 && args.temperature.is_finite();
+    check(good, "temperature", args.temperature, expected)?;
+    let sampling =
+        Sampling::new().with_temperature(args.temperature).with_top_k(args.top_k).with_top_p(args.top_p);
+    sampling.validate()?;
     check(args.tokens > 0, "tokens", args.tokens, "at least 1")?;
-    match kind_of_run(&args.run)? == Transformer::KIND {
-        true => {
-            let run = gpt::RunFolder::open(&args.run)?;
-            let config = run.config()?;
-            let device = device::open(device::resolve(args.device))?;
-            let model = load_weights(config.model.try_init(&device)?, &run.best_weights()?)?;
-            let draws = |prompt: &[u32], rng| model.draws(prompt, &sampling, rng);
-            print_draws(args, config.text.clone(), &run.vocabulary()?, draws)
-        }
-        false => {
-            let run = RunFolder::open(&args.run)?;
-            let config = run.config()?;
-            let vocabulary = run.vocabulary()?;
-            let device = device::open(device::resolve(args.device))?;
-            let model = load_weights(config.model.try_init(&device)?, &run.best_weights()?)?;
-            let draws = |prompt: &[u32], rng| model.draws(prompt, &sampling, rng);
-            print_draws(args, config.text.clone(), &vocabulary, draws)
-        }
+    let is_transformer = kind_of_run(&args.run)? == Transformer::KIND;
+    let device = device::open(device::resolve(args.device))?;
+    if is_transformer {
+        let run = gpt::RunFolder::open(&args.run)?;
+        let config = run.config()?;
+        let model = load_weights(config.model.try_init(&device)?, &run.best_weights()?)?;
+        let draws = |prompt: &[u32], rng| model.draws(prompt, &sampling, rng);
+        return print_draws(args, &config.text, &run.vocabulary()?, draws);
     }
+    let run = RunFolder::open(&args.run)?;
+    let config = run.config()?;
+    let model = load_weights(config.model.try_init(&device)?, &run.best_weights()?)?;
+    let draws = |prompt: &[u32], rng| model.draws(prompt, &sampling, rng);
+    print_draws(args, &config.text, &run.vocabulary()?, draws)
 }
 
 /// Prints the text that `draws` makes of a prompt.
 fn print_draws<I: Iterator<Item = u32>>(
     args: &GenerateArgs,
-    text: TextConfig,
+    text: &TextConfig,
     vocabulary: &Vocabulary,
     draws: impl FnOnce(&[u32], Pcg64Mcg) -> Result<I, Error>,
 ) -> Result<(), Failure> {
@@ -124,7 +112,7 @@ fn print_draws<I: Iterator<Item = u32>>(
     let given = text.tokens(&args.prompt);
     // The last line of the prompt is continued.
     let given = given.iter().take(given.len().saturating_sub(usize::from(!text.characters)));
-    stream(&text, given.map(String::as_str).chain(words));
+    stream(text, given.map(String::as_str).chain(words));
     Ok(())
 }
 

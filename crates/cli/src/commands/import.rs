@@ -89,9 +89,8 @@ pub fn run(args: &ImportArgs) -> Result<(), Failure> {
     };
     let vocabulary = corpus.vocabulary().clone();
     if vocabulary.len() != model.vocab {
-        let from = args.vocab.as_ref().unwrap_or(&args.data);
         return Err(Error::WrongVocabulary {
-            path: from.clone(),
+            path: args.vocab.as_ref().unwrap_or(&args.data).clone(),
             words: vocabulary.len(),
             model: args.weights.clone(),
             vocab: model.vocab,

@@ -119,24 +119,20 @@ impl Scores {
         (*places.0, *places.1) = (Some(ppl), accuracy);
     }
 
-    /// The perplexities that there are, in the order of the texts.
-    fn all(&self) -> impl Iterator<Item = (&'static str, &'static str, f64)> {
-        let all = [
-            ("train", "train_bpc", self.train_ppl),
-            ("valid", "valid_bpc", self.valid_ppl),
-            ("test", "test_bpc", self.test_ppl),
-        ];
-        all.into_iter().filter_map(|(name, bits, ppl)| Some((name, bits, ppl?)))
+    /// The perplexities that there are, under these names of the three texts.
+    fn named(&self, names: [&'static str; 3]) -> Vec<(&'static str, f64)> {
+        let ppls = [self.train_ppl, self.valid_ppl, self.test_ppl];
+        names.into_iter().zip(ppls).filter_map(|(name, ppl)| Some((name, ppl?))).collect()
     }
 
-    /// Bits per character under their names in JSON.
+    /// The perplexities under the names that JSON has for their bits per character.
     pub fn bits(&self) -> Vec<(&'static str, f64)> {
-        self.all().map(|(_, bits, ppl)| (bits, ppl)).collect()
+        self.named(["train_bpc", "valid_bpc", "test_bpc"])
     }
 
     /// The scores in words; tokens may be `characters`.
     pub fn text(&self, characters: bool) -> String {
-        let all: Vec<(&str, f64)> = self.all().map(|(name, _, ppl)| (name, ppl)).collect();
+        let all = self.named(["train", "valid", "test"]);
         let ppls: Vec<String> =
             all.iter().map(|(name, ppl)| format!("{name} {}", decimal(*ppl, 2))).collect();
         let floor =

@@ -10,7 +10,6 @@ use clap::Args;
 use program::args::ReduceArgs;
 use program::device;
 use program::failure::Failure;
-use program::files::check_run_folder;
 use program::ranks::{agree, load_in_turn, refuse};
 use runs::data::Fingerprint;
 use runs::ranks::Ranks;
@@ -124,39 +123,26 @@ fn check(args: &TrainArgs) -> Result<(TrainConfig, &Path, Folder<AwdLstm>), Fail
     let train = args.training.procedure(&args.overrides)?;
     // Settings are checked before the text is read, whatever its vocabulary turns out to be.
     args.model(args.training.model(args.head(), 1, &args.overrides).least_vocab())?;
-    args.out.as_deref().map_or(Ok(()), check_run_folder)?;
     let name = || format!("{}-{}-{}", args.training.preset(), args.head(), train.seed);
-    let folder = Folder::new(args.out.clone(), name);
+    let folder = Folder::new(args.out.as_deref(), name)?;
     Ok((train, args.training.data(args.data.as_deref(), "train")?, folder))
 }
 
 fn resume(args: &TrainArgs, path: &Path, output: &Output, ranks: &Ranks) -> Result<(), Failure> {
-    let locked = lock(Some(path), ranks)?;
-    let (run, config) = agree(ranks, opened(args, path, locked))?;
+    let run = lock(path, ranks)?;
+    let (config, change) = agree(ranks, checked(args, &run))?;
     let data = args.data.as_ref().unwrap_or(&config.data);
     let tokens = args.training.tokens.or(config.tokens.as_ref());
     let corpus = load_in_turn(ranks, || tokens.load(data, &config.text, false))?;
-    let changed = || -> Result<RunFolder, Failure> {
-        config.corpus.check(&corpus)?;
-        let change = extension(args, &config)?;
-        // Before anything is written: the device may be missing.
-        let name = change.device.as_ref().unwrap_or(&config.device).parse()?;
-        device::open_at(name, ranks.local_rank())?;
-        Ok(if ranks.is_first() { extend(&run, &config, &change)? } else { run.extend(&change)? })
-    };
-    let run = agree(ranks, changed())?;
+    let same = config.corpus.check(&corpus).map_err(Failure::from);
+    let run = agree(ranks, same.and_then(|()| extend(&run, &config, &change, ranks)))?;
     let config = agree(ranks, run.config().map_err(Failure::from))?;
     let vocab_parallel = args.reduce.vocab_parallel;
     Job { config: &config, text: &corpus, output, ranks, vocab_parallel }.train_and_print(Folder::Old(run))
 }
 
-/// The run and its configuration, which the arguments must not change.
-fn opened(
-    args: &TrainArgs,
-    path: &Path,
-    locked: Option<RunFolder>,
-) -> Result<(RunFolder, RunConfig), Failure> {
-    let run = locked.map_or_else(|| RunFolder::open(path), Ok)?;
+/// The configuration of a run, which the arguments must not change, and what is to be changed of it.
+fn checked(args: &TrainArgs, run: &RunFolder) -> Result<(RunConfig, Extension), Failure> {
     let config = run.config()?;
     let mut now = config.clone();
     if let Some(preset) = args.training.preset.filter(|preset| preset.name() != config.preset) {
@@ -173,13 +159,6 @@ fn opened(
     now.model = overrides.model(now.model);
     now.train = overrides.procedure(now.train)?;
     config.check(&now)?;
-    // What else is wrong with them is found before the text is read.
-    extension(args, &config)?;
-    Ok((run, config))
-}
-
-/// What is to be changed of the run.
-fn extension(args: &TrainArgs, config: &RunConfig) -> Result<Extension, Failure> {
     let given = &args.overrides.given;
     let limits = [
         ("train.max_minutes", config.train.max_minutes.is_some()),
@@ -188,11 +167,11 @@ fn extension(args: &TrainArgs, config: &RunConfig) -> Result<Extension, Failure>
     if let Some((place, _)) = limits.into_iter().find(|(place, has)| *has && given.is_null(place)) {
         return Err(format!("{place} cannot be taken back from a run: give a number").into());
     }
-    let device = device_of(args.training.device, args.change_device, &config.device)?;
-    Ok(Extension {
+    let change = Extension {
         epochs: given.value("train.epochs"),
         max_minutes: given.value("train.max_minutes"),
         patience: given.value("train.patience"),
-        device,
-    })
+        device: device_of(args.training.device, args.change_device, &config.device)?,
+    };
+    Ok((config, change))
 }

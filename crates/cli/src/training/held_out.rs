@@ -4,9 +4,10 @@ use std::path::Path;
 
 use program::failure::Failure;
 use program::files::refuse_file;
+use program::print::print_note;
 use program::progress::Working;
 use runs::Error;
-use runs::data::{Corpus, Fingerprint, Part, TextConfig, Vocabulary};
+use runs::data::{Corpus, Fingerprint, TextConfig, Vocabulary};
 
 /// The validation text, in messages.
 pub const VALID: &str = "the validation text";
@@ -28,15 +29,14 @@ pub fn require_test(corpus: &Corpus, data: &Path) -> Result<(), Error> {
     }
 }
 
-/// A line for each of the texts `of` that is another `now` than in the run.
-pub fn other_texts(of_run: &Fingerprint, now: &Fingerprint, of: &[&str]) -> Vec<String> {
-    let parts = [(VALID, &of_run.valid, &now.valid), (TEST, &of_run.test, &now.test)];
-    let others = parts.into_iter().filter(|(what, before, now)| of.contains(what) && before != now);
-    let line = |(what, before, now): (&str, &Part, &Part)| {
-        format!(
-            "note: {what} is not the run's: {} tokens of hash {:.8}, but {} of {:.8} in the run",
-            now.length, now.sha256, before.length, before.sha256
-        )
-    };
-    others.map(line).collect()
+/// Says which of the texts `of` are others `now` than in the run.
+pub fn note_other_texts(of_run: &Fingerprint, now: &Fingerprint, of: &[&str]) {
+    for (what, before, now) in [(VALID, &of_run.valid, &now.valid), (TEST, &of_run.test, &now.test)] {
+        if of.contains(&what) && before != now {
+            print_note(format_args!(
+                "note: {what} is not the run's: {} tokens of hash {:.8}, but {} of {:.8} in the run",
+                now.length, now.sha256, before.length, before.sha256
+            ));
+        }
+    }
 }

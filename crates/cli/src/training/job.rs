@@ -1,18 +1,18 @@
-//! One run, from where it is to its end.
+//! One run, from where it is to its end, which may be another than the run was started for.
 
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
-use program::device::{self, DeviceName};
+use program::device::{self, DeviceChoice, DeviceName};
 use program::failure::Failure;
-use program::files::fresh_folder;
+use program::files::{check_run_folder, fresh_folder};
 use program::interrupt::Interrupt;
-use program::print::{bits_text, print_json, with_bits};
+use program::print::{bits_text, print_json, print_note, with_bits};
 use program::ranks::agree;
 use program::statistics::decimal;
 use runs::data::Vocabulary;
 use runs::ranks::{Grid, Ranks};
-use runs::{FinalMetrics, Fitted, RunConfig, Settings, Task, TrainObserver, Trainer};
+use runs::{Extended, Extension, FinalMetrics, Fitted, RunConfig, Settings, Task, TrainObserver, Trainer};
 
 use crate::training::curves;
 use crate::training::output::Output;
@@ -28,9 +28,11 @@ pub enum Folder<S: Settings> {
 }
 
 impl<S: Settings> Folder<S> {
-    /// The folder `out` of a run to be started, or a new one that is named when the run is.
-    pub fn new(out: Option<PathBuf>, name: impl FnOnce() -> String) -> Self {
-        out.map_or_else(|| Self::Fresh(name()), Self::New)
+    /// The folder `out` of a run to be started, which has room for it, or a new one that is named when the run is.
+    pub fn new(out: Option<&Path>, name: impl FnOnce() -> String) -> Result<Self, Failure> {
+        let Some(out) = out else { return Ok(Self::Fresh(name())) };
+        check_run_folder(out)?;
+        Ok(Self::New(out.to_path_buf()))
     }
 }
 
@@ -84,7 +86,19 @@ pub trait Kind: Sized {
         last: &FinalMetrics,
         output: &Output,
     ) -> Result<(), Failure> {
-        print_last(last, output.json, Self::characters(config));
+        let &FinalMetrics { best_epoch, valid_ppl, test_ppl, .. } = last;
+        let ppls = |valid: &'static str, test: &'static str| {
+            let all = [(valid, Some(valid_ppl)), (test, test_ppl)];
+            all.into_iter().filter_map(|(name, ppl)| Some((name, ppl?))).collect::<Vec<_>>()
+        };
+        let characters = Self::characters(config);
+        if output.json {
+            print_json(&with_bits(last, characters, &ppls("valid_bpc", "test_bpc")));
+        } else {
+            let bits = bits_text(characters, &ppls("valid", "test"));
+            let test = test_ppl.map_or(String::new(), |ppl| format!(", test {}", decimal(ppl, 2)));
+            println!("best epoch {best_epoch}: perplexity valid {}{test}{bits}", decimal(valid_ppl, 2));
+        }
         Ok(())
     }
 }
@@ -169,33 +183,24 @@ impl<K: Kind> Job<'_, K> {
         trainer: &mut Trainer<K::Task>,
         folder: Folder<SettingsOf<K>>,
     ) -> Result<Placed<SettingsOf<K>>, Failure> {
-        let &Self { config, ranks, .. } = self;
-        match folder {
-            Folder::New(path) => self.create(trainer, || path),
-            Folder::Fresh(name) => self.create(trainer, || fresh_folder(&name)),
-            Folder::Old(run) => {
-                let restored = agree(ranks, trainer.restore(&run).map_err(Failure::from))?;
-                // Else it has gone back to its own start, if it has one: the origin's best model may be another by now.
-                if let (None, Some(origin)) = (trainer.best(), &config.finetunes) {
-                    K::start(trainer, origin, ranks)?;
-                }
-                Ok((Some(run).filter(|_| ranks.is_first()), restored))
-            }
-        }
-    }
-
-    /// Starts a run. Its folder is asked for last, by rank 0 alone: a start that is refused leaves none.
-    fn create(
-        &self,
-        trainer: &mut Trainer<K::Task>,
-        path: impl FnOnce() -> PathBuf,
-    ) -> Result<Placed<SettingsOf<K>>, Failure> {
         let &Self { config, ref text, ranks, .. } = self;
-        if let Some(origin) = &config.finetunes {
+        let restored = match &folder {
+            Folder::Old(run) => agree(ranks, trainer.restore(run).map_err(Failure::from))?,
+            _ => false,
+        };
+        // A run that goes on may have a start of its own by now: the origin's best model may be another.
+        if let (None, Some(origin)) = (trainer.best(), &config.finetunes) {
             K::start(trainer, origin, ranks)?;
         }
-        let create = || Ok(runs::Folder::create(&path(), config, text.vocabulary())?);
-        Ok((agree(ranks, ranks.is_first().then(create).transpose())?, false))
+        // A new folder is made last, by rank 0 alone: a start that is refused leaves none.
+        let create = |path: PathBuf| runs::Folder::create(&path, config, text.vocabulary()).map(Some);
+        let run = match folder {
+            _ if !ranks.is_first() => Ok(None),
+            Folder::New(path) => create(path),
+            Folder::Fresh(name) => create(fresh_folder(&name)),
+            Folder::Old(run) => Ok(Some(run)),
+        };
+        Ok((agree(ranks, run.map_err(Failure::from))?, restored))
     }
 }
 
@@ -204,18 +209,50 @@ pub fn compared<S: Settings>(config: &RunConfig<S>) -> RunConfig<S> {
     RunConfig { data: PathBuf::new(), finetunes: None, tokens: None, ..config.clone() }
 }
 
-/// The run that goes on, if one does, locked by rank 0, which cleans up before the others read.
-pub fn lock<S: Settings>(path: Option<&Path>, ranks: &Ranks) -> Result<Option<runs::Folder<S>>, Failure> {
-    let locked = || -> Result<_, Failure> {
-        let Some(path) = path else { return Ok(None) };
-        if ranks.is_first() {
-            return Ok(Some(runs::Folder::resume(path)?));
-        }
-        // What is no run at any rank is no fault of rank 0.
-        runs::Folder::<S>::open(path)?;
-        Ok(None)
-    };
-    agree(ranks, locked())
+/// The run that goes on, locked by rank 0, which cleans up before the others read.
+pub fn lock<S: Settings>(path: &Path, ranks: &Ranks) -> Result<runs::Folder<S>, Failure> {
+    let run = if ranks.is_first() { runs::Folder::resume(path) } else { runs::Folder::open(path) };
+    agree(ranks, run.map_err(Failure::from))
+}
+
+/// The name of the device that a run of the device `before` goes on with, if the command line names one. Another than the run's needs
+/// `change_device`.
+pub fn device_of(
+    choice: Option<DeviceChoice>,
+    change_device: bool,
+    before: &str,
+) -> Result<Option<String>, Failure> {
+    let device = choice.map(device::resolve).map(|name| name.to_string());
+    match device.as_ref().filter(|now| **now != before && !change_device) {
+        Some(now) => Err(format!(
+            "cannot resume: device is \"{now}\" now, but \"{before}\" in the run; leave it out, or add \
+             --change-device to continue there with other rounding and random numbers"
+        )
+        .into()),
+        None => Ok(device),
+    }
+}
+
+/// The run with `change`, if anything is to be changed, which the process with the run's lock says; nothing is written yet. The device
+/// that the run goes on with is there.
+pub fn extend<S: Settings>(
+    run: &runs::Folder<S>,
+    before: &RunConfig<S>,
+    change: &Extension,
+    ranks: &Ranks,
+) -> Result<runs::Folder<S>, Failure> {
+    let device = change.device.as_deref().unwrap_or(&before.device);
+    device::open_at(device.parse()?, ranks.local_rank())?;
+    if !run.is_locked() {
+        return Ok(run.extend(change)?);
+    }
+    // Before anything is said.
+    run.check()?;
+    let run = run.extend(change)?;
+    for Extended { setting, from, to, .. } in &run.config()?.extensions[before.extensions.len()..] {
+        print_note(format_args!("extended: {setting} is {to} now, {from} before"));
+    }
+    Ok(run)
 }
 
 /// How many ranks there are, after what else is said of a run.
@@ -224,22 +261,6 @@ fn ranks_in_words(ranks: &Ranks, vocab_parallel: usize) -> String {
         (1, _) => String::new(),
         (size, 1) => format!(", {size} ranks"),
         (size, width) => format!(", {size} ranks, of which {width} share a vocabulary"),
-    }
-}
-
-/// Prints the end of a run, as an object with `json`; tokens may be `characters`.
-fn print_last(last: &FinalMetrics, json: bool, characters: bool) {
-    let FinalMetrics { best_epoch, valid_ppl, test_ppl, .. } = *last;
-    let ppls = |valid: &'static str, test: &'static str| {
-        let all = [(valid, Some(valid_ppl)), (test, test_ppl)];
-        all.into_iter().filter_map(|(name, ppl)| Some((name, ppl?))).collect::<Vec<_>>()
-    };
-    if json {
-        print_json(&with_bits(last, characters, &ppls("valid_bpc", "test_bpc")));
-    } else {
-        let bits = bits_text(characters, &ppls("valid", "test"));
-        let test = test_ppl.map_or(String::new(), |ppl| format!(", test {}", decimal(ppl, 2)));
-        println!("best epoch {best_epoch}: perplexity valid {}{test}{bits}", decimal(valid_ppl, 2));
     }
 }
 

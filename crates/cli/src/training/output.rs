@@ -7,6 +7,7 @@ use program::failure::Failure;
 use program::interrupt::Interrupt;
 use program::progress::Progress;
 use program::ranks::agree;
+use runs::error::check;
 use runs::ranks::Ranks;
 use runs::{Error, LOG_INTERVAL};
 
@@ -45,9 +46,7 @@ impl Output {
             let Some(checkpoint_every) = time else {
                 return Err(Error::invalid("checkpoint-every", minutes, "a number of minutes above 0").into());
             };
-            if log_every == Some(0) {
-                return Err(Error::invalid("log-every", 0, "at least 1 step").into());
-            }
+            check(log_every != Some(0), "log-every", 0, "at least 1 step")?;
             Ok(Self { command, json, checkpoint_every, log_every, interrupt, quiet: false })
         };
         agree(ranks, new())

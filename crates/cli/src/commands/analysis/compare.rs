@@ -4,17 +4,18 @@ use std::path::PathBuf;
 
 use burn::tensor::Tensor;
 use clap::Args;
-use highrank::analysis::Comparison;
+use highrank::analysis::{Comparison, Prediction, TokenGain};
+use program::args::Head;
 use program::failure::Failure;
 use program::print::{print_json, shown};
 use program::statistics::decimal;
+use runs::data::Vocabulary;
 use runs::error::check;
+use serde::Serialize;
 
-use crate::commands::analysis::args::HeldOutArgs;
-use crate::commands::analysis::frame::Analysis;
+use crate::commands::analysis::frame::{Analysis, HeldOutArgs};
 use crate::commands::analysis::model::of_words;
 use crate::commands::analysis::runs::SavedRun;
-use crate::commands::analysis::token_gains::{Summary, Token};
 
 /// Options of `compare`.
 #[derive(Debug, Clone, Args)]
@@ -33,6 +34,67 @@ pub struct CompareArgs {
     pub text: HeldOutArgs,
 }
 
+/// Words of context that are shown in front of a token.
+const CONTEXT: usize = 20;
+
+/// The two models' results over the whole text.
+#[derive(Debug, Serialize)]
+struct Summary {
+    a: String,
+    head_a: Head,
+    ppl_a: f64,
+    b: String,
+    head_b: Head,
+    ppl_b: f64,
+    tokens: usize,
+    /// Share of tokens that A finds more probable than B does.
+    a_better: f64,
+}
+
+/// A token with its words.
+#[derive(Debug, Serialize)]
+struct Token {
+    position: usize,
+    context: Vec<String>,
+    target: String,
+    /// `log P_A − log P_B` of it, in nats.
+    gain: f64,
+    p_a: f64,
+    p_b: f64,
+    top_a: Vec<WordProbability>,
+    top_b: Vec<WordProbability>,
+}
+
+/// A word and its probability.
+#[derive(Debug, Serialize)]
+struct WordProbability {
+    word: String,
+    p: f64,
+}
+
+impl Token {
+    /// The token of `gain` in the text of these word ids.
+    fn new(gain: &TokenGain, ids: &[usize], vocabulary: &Vocabulary) -> Self {
+        let word = |id: usize| vocabulary.words()[id].clone();
+        let top = |predictions: &[Prediction]| {
+            let named = predictions.iter();
+            named.map(|it| WordProbability { word: word(it.word), p: it.log_prob.exp() }).collect()
+        };
+        // The word at `position` is the last of the context, the target comes after it.
+        let seen = &ids[..=gain.position];
+        Self {
+            position: gain.position,
+            context: seen[seen.len().saturating_sub(CONTEXT)..].iter().map(|&id| word(id)).collect(),
+            target: word(gain.target),
+            gain: gain.gain(),
+            p_a: gain.log_prob_a.exp(),
+            p_b: gain.log_prob_b.exp(),
+            top_a: top(&gain.top_a),
+            top_b: top(&gain.top_b),
+        }
+    }
+}
+
 /// Prints the tokens that A predicts better than B by the largest margin, and both models' predictions there.
 pub fn run(args: &CompareArgs) -> Result<(), Failure> {
     if args.runs.len() != 2 {
@@ -43,23 +105,11 @@ pub fn run(args: &CompareArgs) -> Result<(), Failure> {
         check(value > 0, name, value, "at least 1")?;
     }
     let runs = SavedRun::open_all(&args.runs)?;
-    let analysis = Analysis::open(runs, &args.text, 1, None)?;
-    let (summary, tokens) = compare(&analysis, args.most, args.top)?;
-    if args.text.json {
-        tokens.iter().for_each(print_json);
-        print_json(&summary);
-    } else {
-        print_text(&summary, &tokens);
-    }
-    Ok(())
-}
-
-fn compare(analysis: &Analysis, most: usize, top: usize) -> Result<(Summary, Vec<Token>), Failure> {
-    let Analysis { runs, text, device, .. } = analysis;
-    let [a, b] = runs.as_slice() else { unreachable!("two runs were checked") };
+    let Analysis { runs, text, device, .. } = &Analysis::open(runs, &args.text, 1, None)?;
+    let (a, b) = (&runs[0], &runs[1]);
     let (model_a, model_b) = (a.model(device)?, b.model(device)?);
     let vocab = a.vocabulary.len();
-    let mut comparison = Comparison::new(vocab, most, top);
+    let mut comparison = Comparison::new(vocab, args.most, args.top);
     let (head_a, head_b) = (model_a.head(), model_b.head());
     // Two kinds of models read stretches of different lengths.
     let rows_b = model_b.windows_unseen(text, device);
@@ -71,7 +121,8 @@ fn compare(analysis: &Analysis, most: usize, top: usize) -> Result<(Summary, Vec
         comparison.add(rows_a, Tensor::cat(rows_b, 0), &window.targets)?;
     }
     let ids: Vec<usize> = text.ids().iter().map(|&id| id as usize).collect();
-    let tokens = comparison.gains().iter().map(|gain| Token::new(gain, &ids, &a.vocabulary)).collect();
+    let tokens: Vec<Token> =
+        comparison.gains().iter().map(|gain| Token::new(gain, &ids, &a.vocabulary)).collect();
     let [ppl_a, ppl_b] = comparison.mean_nll().map(f64::exp);
     let summary = Summary {
         a: a.name.clone(),
@@ -83,7 +134,13 @@ fn compare(analysis: &Analysis, most: usize, top: usize) -> Result<(Summary, Vec
         tokens: comparison.tokens(),
         a_better: comparison.share_better(),
     };
-    Ok((summary, tokens))
+    if args.text.json {
+        tokens.iter().for_each(print_json);
+        print_json(&summary);
+    } else {
+        print_text(&summary, &tokens);
+    }
+    Ok(())
 }
 
 fn print_text(summary: &Summary, tokens: &[Token]) {

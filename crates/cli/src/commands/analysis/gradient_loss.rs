@@ -1,7 +1,5 @@
 //! `gradient-loss`: how much of the logits' gradient the decoder keeps from the hidden state.
 
-use std::path::PathBuf;
-
 use awd_lstm::HeadKind;
 use burn::tensor::{Int, Tensor};
 use clap::Args;
@@ -10,24 +8,18 @@ use plotters::prelude::SeriesLabelPosition;
 use program::args::Head;
 use program::chart::{Chart, Scale};
 use program::failure::Failure;
-use program::files::Force;
-use program::picture;
 use serde::{Deserialize, Serialize};
 
-use crate::commands::analysis::args::SourceArgs;
-use crate::commands::analysis::frame::{self, Analysis, Row};
+use crate::commands::analysis::frame::{self, Analysis, Row, SourceArgs};
 use crate::commands::analysis::runs::{SavedRun, label};
 
 /// Options of `gradient-loss`.
 #[derive(Debug, Clone, Args)]
+#[command(mut_arg("out", |out| out.help(
+    "Folder for the plot of all runs, gradient_loss.svg: the share of tokens that lose at most so much"
+)))]
 pub struct GradientLossArgs {
-    /// Folder for the plot of all runs, gradient_loss.svg: the share of tokens that lose at most so much.
-    #[arg(long, value_name = "DIR")]
-    pub out: Option<PathBuf>,
-    /// Whether files are replaced.
-    #[command(flatten)]
-    pub force: Force,
-    /// The runs and the text.
+    /// The runs, the text and where they are drawn.
     #[command(flatten)]
     pub source: SourceArgs,
 }
@@ -99,22 +91,10 @@ impl Row for Lost {
                                   means over contexts, all: sum of |Q|^2 over that of |G|^2, sum: |Q|/|G| of the gradient summed \
                                   over contexts, chance: |Q|^2/|G|^2 expected of a random direction";
 
-    fn header() -> String {
-        format!(
-            "{:<20} {:<10} {:>5} {:>9} {:>7} {:>9} {:>9} {:>11} {:>9} {:>9} {:>9}",
-            "run",
-            "head",
-            "d",
-            "contexts",
-            "words",
-            "dimension",
-            "|Q|/|G|",
-            "|Q|^2/|G|^2",
-            "all",
-            "sum",
-            "chance"
-        )
-    }
+    const HEADER: &'static str = concat!(
+        "run                  head           d  contexts   words dimension",
+        "   |Q|/|G| |Q|^2/|G|^2       all       sum    chance"
+    );
 
     fn line(&self) -> String {
         let Self { run, head, d_embedding, contexts, vocab, dimension, .. } = self;
@@ -143,23 +123,17 @@ fn distribution(shares: &[f64]) -> Vec<(f64, f64)> {
 
 /// Prints the share of the gradient that every run's decoder loses, and draws its distribution over tokens.
 pub fn run(args: &GradientLossArgs) -> Result<(), Failure> {
-    if let Some(out) = &args.out {
-        args.force.check_in(out, &["gradient_loss.svg"])?;
-    }
-    let rows = frame::rows(&args.source, "lost gradient of a run", args.out.as_deref(), || look(args))?;
-    let Some(out) = &args.out else { return Ok(()) };
-    let chart = Chart {
+    frame::run(&args.source, ("lost gradient of a run", "gradient_loss"), look, |rows| Chart {
         caption: "Gradient of the logits that is lost in the decoder".into(),
         x: ("share |Q|/|G| that a token loses", Scale::Linear),
         y: ("tokens that lose at most so much, %", Scale::Linear),
         lines: rows.into_iter().map(|row| (label(&row.run, row.head), row.distribution)).collect(),
         labels: Some(SeriesLabelPosition::UpperLeft),
-    };
-    picture::save(&chart, &out.join("gradient_loss"))
+    })
 }
 
-fn look(args: &GradientLossArgs) -> Result<Vec<Lost>, Failure> {
-    let runs = SavedRun::open_all(&args.source.runs)?;
+fn look(source: &SourceArgs) -> Result<Vec<Lost>, Failure> {
+    let runs = SavedRun::open_all(&source.runs)?;
     for run in &runs {
         // Before a line of the table is printed.
         if let head @ Head::Common(HeadKind::Mixtape | HeadKind::Adaptive) = run.head {
@@ -168,7 +142,7 @@ fn look(args: &GradientLossArgs) -> Result<Vec<Lost>, Failure> {
             );
         }
     }
-    let analysis = Analysis::open(runs, &args.source.text, 1, args.out.as_deref())?;
+    let analysis = Analysis::open(runs, &source.text, 1, source.out.as_deref())?;
     analysis.print_rows(|run, model| {
         let head = model.head();
         let failed = |error: AnalysisError| run.failure(error);

@@ -8,8 +8,7 @@ use program::args::Head;
 use program::failure::Failure;
 use serde::Serialize;
 
-use crate::commands::analysis::args::HeldOutArgs;
-use crate::commands::analysis::frame::{Analysis, Row};
+use crate::commands::analysis::frame::{Analysis, HeldOutArgs, Row};
 use crate::commands::analysis::model::of_words;
 use crate::commands::analysis::runs::SavedRun;
 
@@ -41,9 +40,7 @@ impl Row for Divergence {
     const LEGEND: &'static str =
         "pairwise KL: mean of KL(P_i || P_j) over all pairs of different contexts, exact, in nats";
 
-    fn header() -> String {
-        format!("{:<20} {:<10} {:>9} {:>13} {:>11}", "run", "head", "contexts", "pairwise KL", "perplexity")
-    }
+    const HEADER: &'static str = "run                  head        contexts   pairwise KL  perplexity";
 
     fn line(&self) -> String {
         let Self { run, head, contexts, pairwise_kl, ppl, .. } = self;

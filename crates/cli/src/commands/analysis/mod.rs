@@ -1,6 +1,5 @@
 //! Commands that look into saved runs: rank and spectrum, divergence, lost gradient, comparison of two models, learned functions.
 
-mod args;
 pub mod compare;
 mod frame;
 pub mod gradient_loss;
@@ -10,4 +9,3 @@ pub mod plif;
 pub mod rank;
 mod runs;
 pub mod text;
-mod token_gains;

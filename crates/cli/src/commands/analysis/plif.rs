@@ -1,7 +1,5 @@
 //! `plif`: the functions that PLIF heads have learned.
 
-use std::path::PathBuf;
-
 use clap::Args;
 use highrank::analysis::{LogitRange, SlopeStatistics, curve};
 use highrank::logit_map::LogitMap;
@@ -9,12 +7,9 @@ use plotters::prelude::SeriesLabelPosition;
 use program::args::Head;
 use program::chart::{Chart, Scale};
 use program::failure::Failure;
-use program::files::Force;
-use program::picture;
 use serde::{Deserialize, Serialize};
 
-use crate::commands::analysis::args::SourceArgs;
-use crate::commands::analysis::frame::{self, Analysis, Row};
+use crate::commands::analysis::frame::{self, Analysis, Row, SourceArgs};
 use crate::commands::analysis::runs::{SavedRun, label};
 
 /// Places at which a function is drawn.
@@ -22,14 +17,9 @@ const POINTS: usize = 401;
 
 /// Options of `plif`.
 #[derive(Debug, Clone, Args)]
+#[command(mut_arg("out", |out| out.help("Folder for the plot of all functions, plif.svg")))]
 pub struct PlifArgs {
-    /// Folder for the plot of all functions, plif.svg.
-    #[arg(long, value_name = "DIR")]
-    pub out: Option<PathBuf>,
-    /// Whether files are replaced.
-    #[command(flatten)]
-    pub force: Force,
-    /// The runs and the text.
+    /// The runs, the text and where they are drawn.
     #[command(flatten)]
     pub source: SourceArgs,
 }
@@ -57,33 +47,29 @@ struct Report {
 
 /// Prints slope statistics and the share of logits outside `[−T, T]` for every run, and draws the functions.
 pub fn run(args: &PlifArgs) -> Result<(), Failure> {
-    if let Some(out) = &args.out {
-        args.force.check_in(out, &["plif.svg"])?;
-    }
-    let rows = frame::rows(&args.source, "function of a PLIF", args.out.as_deref(), || look(args))?;
-    let Some(out) = &args.out else { return Ok(()) };
-    let mut lines: Vec<(String, Vec<(f64, f64)>)> =
-        rows.into_iter().map(|row| (label(&row.run, row.head), row.curve)).collect();
-    let places = || lines.iter().flat_map(|(_, points)| points).map(|point| point.0);
-    let ends = [places().fold(f64::INFINITY, f64::min), places().fold(f64::NEG_INFINITY, f64::max)];
-    lines.push(("identity, the start".into(), ends.map(|end| (end, end)).to_vec()));
-    let chart = Chart {
-        caption: "Learned function f of the logits (PLIF)".into(),
-        x: ("logit z", Scale::Linear),
-        y: ("f(z)", Scale::Linear),
-        lines,
-        labels: Some(SeriesLabelPosition::UpperLeft),
-    };
-    picture::save(&chart, &out.join("plif"))
+    frame::run(&args.source, ("function of a PLIF", "plif"), look, |rows| {
+        let mut lines: Vec<(String, Vec<(f64, f64)>)> =
+            rows.into_iter().map(|row| (label(&row.run, row.head), row.curve)).collect();
+        let places = || lines.iter().flat_map(|(_, points)| points).map(|point| point.0);
+        let ends = [places().fold(f64::INFINITY, f64::min), places().fold(f64::NEG_INFINITY, f64::max)];
+        lines.push(("identity, the start".into(), ends.map(|end| (end, end)).to_vec()));
+        Chart {
+            caption: "Learned function f of the logits (PLIF)".into(),
+            x: ("logit z", Scale::Linear),
+            y: ("f(z)", Scale::Linear),
+            lines,
+            labels: Some(SeriesLabelPosition::UpperLeft),
+        }
+    })
 }
 
-fn look(args: &PlifArgs) -> Result<Vec<Report>, Failure> {
-    let runs = SavedRun::open_all(&args.source.runs)?;
+fn look(source: &SourceArgs) -> Result<Vec<Report>, Failure> {
+    let runs = SavedRun::open_all(&source.runs)?;
     if let Some(run) = runs.iter().find(|run| !run.head.has_plif()) {
         let head = run.head;
         return Err(run.failure(format!("its head {head} has no PLIF; train with --head plif or mos-plif")));
     }
-    let analysis = Analysis::open(runs, &args.source.text, 1, args.out.as_deref())?;
+    let analysis = Analysis::open(runs, &source.text, 1, source.out.as_deref())?;
     analysis.print_rows(|run, model| {
         let head = model.head();
         let LogitMap::Plif(plif) = &head.logit_map else { unreachable!("heads were checked") };
@@ -117,27 +103,17 @@ impl Row for Report {
     const LEGEND: &'static str =
         "outside: share of the logits below -T or above T, where the end slopes go on";
 
-    fn header() -> String {
-        format!(
-            "{:<20} {:<9} {:>8} {:>5} {:>32} {:>9} {:>18}",
-            "run", "head", "pieces", "T", "slopes: mean std min max", "outside", "logits from to"
-        )
-    }
+    const HEADER: &'static str = concat!(
+        "run                  head        pieces     T",
+        "         slopes: mean std min max   outside     logits from to"
+    );
 
     fn line(&self) -> String {
+        let Self { run, head, pieces, bound, slope_mean, slope_std, slope_min, slope_max, .. } = self;
+        let (outside, from, to) = (100.0 * self.outside_share, self.logit_min, self.logit_max);
         format!(
-            "{:<20} {:<9} {:>8} {:>5} {:>8.4} {:>7.4} {:>7.4} {:>7.4} {:>8.4}% {:>9.2} {:>8.2}",
-            self.run,
-            self.head,
-            self.pieces,
-            self.bound,
-            self.slope_mean,
-            self.slope_std,
-            self.slope_min,
-            self.slope_max,
-            100.0 * self.outside_share,
-            self.logit_min,
-            self.logit_max,
+            "{run:<20} {head:<9} {pieces:>8} {bound:>5} {slope_mean:>8.4} {slope_std:>7.4} {slope_min:>7.4} \
+             {slope_max:>7.4} {outside:>8.4}% {from:>9.2} {to:>8.2}"
         )
     }
 }

@@ -1,7 +1,5 @@
 //! `rank`: empirical rank and spectrum of the matrix of log-probabilities.
 
-use std::path::PathBuf;
-
 use awd_lstm::HeadKind;
 use burn::tensor::DType;
 use clap::Args;
@@ -11,26 +9,18 @@ use program::args::Head;
 use program::chart::{Chart, Scale};
 use program::device::DeviceName;
 use program::failure::Failure;
-use program::files::Force;
-use program::picture;
 use serde::{Deserialize, Serialize};
 
-use crate::commands::analysis::args::SourceArgs;
-use crate::commands::analysis::frame::{self, Analysis, Row};
+use crate::commands::analysis::frame::{self, Analysis, Row, SourceArgs};
 use crate::commands::analysis::model::{Model, of_words};
 use crate::commands::analysis::runs::{SavedRun, label};
 use crate::commands::analysis::text::Window;
 
 /// Options of `rank`.
 #[derive(Debug, Clone, Args)]
+#[command(mut_arg("out", |out| out.help("Folder for the plot of all spectra, spectrum.svg")))]
 pub struct RankArgs {
-    /// Folder for the plot of all spectra, spectrum.svg.
-    #[arg(long, value_name = "DIR")]
-    pub out: Option<PathBuf>,
-    /// Whether files are replaced.
-    #[command(flatten)]
-    pub force: Force,
-    /// The runs and the text.
+    /// The runs, the text and where they are drawn.
     #[command(flatten)]
     pub source: SourceArgs,
 }
@@ -62,13 +52,16 @@ struct Rank {
 impl Rank {
     fn new(run: &SavedRun, spectrum: &Spectrum, wide: bool) -> Self {
         let single = f32::EPSILON as f64;
+        // The papers know no bound of other heads.
+        let is_bounded = matches!(run.head, Head::Common(HeadKind::Softmax | HeadKind::Moc));
         Self {
             run: run.name.clone(),
             head: run.head,
             d_embedding: run.d_embedding,
             contexts: spectrum.rows(),
             vocab: spectrum.columns(),
-            bound: bound(run).map(|bound| bound.min(spectrum.singular_values.len())),
+            // One for each column of the decoder, one for the normaliser, one for the bias.
+            bound: is_bounded.then(|| (run.d_embedding + 2).min(spectrum.singular_values.len())),
             precision: if wide { "f64" } else { "f32" }.into(),
             rank: wide.then(|| spectrum.rank()),
             rank_f32: spectrum.rank_with(single),
@@ -95,59 +88,34 @@ impl Row for Rank {
     const LEGEND: &'static str =
         "rank: singular values above the expected roundoff of f64, or of f32; largest: the largest of them";
 
-    fn header() -> String {
-        format!(
-            "{:<20} {:<10} {:>5} {:>9} {:>7} {:>7} {:>9} {:>9} {:>11}",
-            "run", "head", "d", "contexts", "words", "bound", "rank", "rank f32", "largest"
-        )
-    }
+    const HEADER: &'static str =
+        "run                  head           d  contexts   words   bound      rank  rank f32     largest";
 
     fn line(&self) -> String {
+        let Self { run, head, d_embedding, contexts, vocab, rank_f32, .. } = self;
         let or_dash = |value: Option<usize>| value.map_or("-".into(), |value| value.to_string());
+        let (bound, rank, largest) = (or_dash(self.bound), or_dash(self.rank), self.largest());
         format!(
-            "{:<20} {:<10} {:>5} {:>9} {:>7} {:>7} {:>9} {:>9} {:>11.3e}",
-            self.run,
-            self.head,
-            self.d_embedding,
-            self.contexts,
-            self.vocab,
-            or_dash(self.bound),
-            or_dash(self.rank),
-            self.rank_f32,
-            self.largest(),
+            "{run:<20} {head:<10} {d_embedding:>5} {contexts:>9} {vocab:>7} {bound:>7} {rank:>9} {rank_f32:>9} \
+             {largest:>11.3e}"
         )
-    }
-}
-
-/// The largest rank that the head can reach: one for each column of the decoder, one for the normaliser, one for the
-/// bias. None where the papers know no bound.
-fn bound(run: &SavedRun) -> Option<usize> {
-    match run.head {
-        Head::Common(HeadKind::Softmax | HeadKind::Moc) => Some(run.d_embedding + 2),
-        _ => None,
     }
 }
 
 /// Prints rank and spectrum for every run, and draws the spectra into one plot.
 pub fn run(args: &RankArgs) -> Result<(), Failure> {
-    if let Some(out) = &args.out {
-        args.force.check_in(out, &["spectrum.svg"])?;
-    }
-    let rows = frame::rows(&args.source, "rank of a run", args.out.as_deref(), || look(args))?;
-    let Some(out) = &args.out else { return Ok(()) };
-    let chart = Chart {
+    frame::run(&args.source, ("rank of a run", "spectrum"), look, |rows| Chart {
         caption: "Spectrum of the matrix of log-probabilities".into(),
         x: ("singular value over the largest (log)", Scale::Logarithmic),
         y: ("singular values at or below, %", Scale::Linear),
         lines: rows.iter().map(|row| (label(&row.run, row.head), row.points())).collect(),
         labels: Some(SeriesLabelPosition::LowerRight),
-    };
-    picture::save(&chart, &out.join("spectrum"))
+    })
 }
 
-fn look(args: &RankArgs) -> Result<Vec<Rank>, Failure> {
-    let runs = SavedRun::open_all(&args.source.runs)?;
-    let analysis = Analysis::open(runs, &args.source.text, 2, args.out.as_deref())?;
+fn look(source: &SourceArgs) -> Result<Vec<Rank>, Failure> {
+    let runs = SavedRun::open_all(&source.runs)?;
+    let analysis = Analysis::open(runs, &source.text, 2, source.out.as_deref())?;
     let wide = is_wide(analysis.device_name);
     analysis.print_rows(|run, model| {
         let spectrum = spectrum(model, run.vocabulary.len(), analysis.windows(run, model), wide);

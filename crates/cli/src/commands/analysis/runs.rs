@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use awd_lstm::ModelConfig;
 use awd_lstm::train::AwdLstm;
-use burn::module::Module;
 use burn::tensor::Device;
 use gpt::{GptConfig, Transformer};
 use program::args::Head;
@@ -39,32 +38,28 @@ enum Sizes {
 impl SavedRun {
     /// Opens runs, none of their weights yet.
     pub fn open_all(paths: &[PathBuf]) -> Result<Vec<Self>, Failure> {
-        paths
-            .iter()
-            .enumerate()
-            .map(|(index, path)| {
-                let clash =
-                    paths.iter().enumerate().any(|(other, p)| other != index && short(p) == short(path));
-                let name = if clash { path.display().to_string() } else { short(path) };
-                match kind_of_run(path) {
-                    Ok(kind) if kind == Transformer::KIND => {
-                        Self::open(name, &gpt::RunFolder::open(path)?, |preset, model| {
-                            Ok((preset.parse()?, model.head.d_embedding, Sizes::Transformer(model)))
-                        })
-                    }
-                    Ok(kind) if kind == Dialogues::KIND => Err(format!(
-                        "`{}` is a run of {kind}, but analyses look into runs of {} and {}",
-                        path.display(),
-                        AwdLstm::KIND,
-                        Transformer::KIND
-                    )
-                    .into()),
-                    _ => Self::open(name, &awd_lstm::train::RunFolder::open(path)?, |_, model| {
-                        Ok((Head::Common(model.head), model.d_embedding, Sizes::Lstm(model)))
-                    }),
+        let open = |path: &PathBuf| {
+            let alone = paths.iter().filter(|other| short(other) == short(path)).count() == 1;
+            let name = if alone { short(path) } else { path.display().to_string() };
+            match kind_of_run(path) {
+                Ok(kind) if kind == Transformer::KIND => {
+                    Self::open(name, &gpt::RunFolder::open(path)?, |preset, model| {
+                        Ok((preset.parse()?, model.head.d_embedding, Sizes::Transformer(model)))
+                    })
                 }
-            })
-            .collect()
+                Ok(kind) if kind == Dialogues::KIND => Err(format!(
+                    "`{}` is a run of {kind}, but analyses look into runs of {} and {}",
+                    path.display(),
+                    AwdLstm::KIND,
+                    Transformer::KIND
+                )
+                .into()),
+                _ => Self::open(name, &awd_lstm::train::RunFolder::open(path)?, |_, model| {
+                    Ok((Head::Common(model.head), model.d_embedding, Sizes::Lstm(model)))
+                }),
+            }
+        };
+        paths.iter().map(open).collect()
     }
 
     fn open<S: Settings<Text = TextConfig>>(
@@ -94,35 +89,26 @@ impl SavedRun {
         let Some((first, others)) = runs.split_first() else { return Ok(()) };
         for other in others {
             let (a, b) = (first.vocabulary.words(), other.vocabulary.words());
-            let names = format!("runs `{}` and `{}` have different vocabularies", first.name, other.name);
-            if a.len() != b.len() {
-                return Err(format!(
-                    "{names}, of {} and {} words: train both on the same data",
-                    a.len(),
-                    b.len()
-                )
-                .into());
-            }
-            if let Some(id) = (0..a.len()).find(|&id| a[id] != b[id]) {
-                return Err(format!(
-                    "{names}: word {id} is `{}` in one and `{}` in the other; train both on the same data",
-                    a[id], b[id]
-                )
-                .into());
-            }
+            let difference = match a.iter().zip(b).position(|(a, b)| a != b) {
+                _ if a.len() != b.len() => format!(", of {} and {} words:", a.len(), b.len()),
+                Some(id) => format!(": word {id} is `{}` in one and `{}` in the other;", a[id], b[id]),
+                None => continue,
+            };
+            let runs = format!("runs `{}` and `{}` have different vocabularies", first.name, other.name);
+            return Err(format!("{runs}{difference} train both on the same data").into());
         }
         Ok(())
     }
 
+    /// Its best model on a device.
     pub fn model(&self, device: &Device) -> Result<Model, Failure> {
+        let weights = &self.weights;
         Ok(match &self.model {
-            Sizes::Lstm(config) => Model::Lstm(Box::new(self.load(config.try_init(device)?)?)),
-            Sizes::Transformer(config) => Model::Transformer(Box::new(self.load(config.try_init(device)?)?)),
+            Sizes::Lstm(config) => Model::Lstm(load_weights(config.try_init(device)?, weights)?.into()),
+            Sizes::Transformer(config) => {
+                Model::Transformer(load_weights(config.try_init(device)?, weights)?.into())
+            }
         })
-    }
-
-    fn load<M: Module>(&self, model: M) -> Result<M, Failure> {
-        Ok(load_weights(model, &self.weights)?)
     }
 
     /// An error that says which run it is about.
@@ -139,6 +125,7 @@ pub fn label(run: &str, head: Head) -> String {
     }
 }
 
+/// The last part of a path.
 fn short(path: &Path) -> String {
-    path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned())
+    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }

@@ -1,11 +1,9 @@
 //! `dialog`: responses to the last utterances of a conversation, by an encoder-decoder that ends in any output layer. What the commands
 //! `train`, `eval`, `generate`, `import` and `export` become for such models.
 
-mod beam;
 mod eval;
 mod respond;
 mod saved;
-mod scores;
 mod settings;
 mod train;
 mod weights;

@@ -4,17 +4,16 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::PathBuf;
 
 use clap::Args;
-use highrank::BeamSearch;
+use highrank::{BeamSearch, FinishedHypotheses};
 use program::device::DeviceChoice;
 use program::failure::Failure;
 use program::print::{is_lost, print_json, print_note};
-use runs::data::Vocabulary;
+use runs::error::check;
 use seq2seq::Seq2Seq;
-use seq2seq::data::{Contexts, DialogConfig, next_line, tokens};
-use seq2seq::generate::Response;
+use seq2seq::data::{Contexts, next_line, tokens};
+use seq2seq::generate::{Response, beam_search};
 use serde::Serialize;
 
-use super::beam::BeamArgs;
 use super::saved::{Saved, text};
 
 /// Options of `dialog respond`.
@@ -36,6 +35,44 @@ pub struct RespondArgs {
     /// How responses are found.
     #[command(flatten)]
     pub beam: BeamArgs,
+}
+
+/// Options of the search.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Beam search")]
+pub struct BeamArgs {
+    /// Hypotheses that go on from word to word [default: 10].
+    #[arg(long, value_name = "N")]
+    pub width: Option<usize>,
+    /// The most words of a response, its end among them [default: 30].
+    #[arg(long, value_name = "N")]
+    pub max_length: Option<usize>,
+    /// Responses to each context: the best that are found [default: 5].
+    #[arg(long, value_name = "N")]
+    pub n_best: Option<usize>,
+    /// Order the responses by log-probability / length^A: 0 favours short ones, 1 takes the mean of a word [default: 0].
+    #[arg(long, value_name = "A")]
+    pub alpha: Option<f64>,
+    /// Let finished hypotheses leave the beam instead of keeping their places.
+    #[arg(long)]
+    pub leave_beam: bool,
+}
+
+impl BeamArgs {
+    pub fn search(&self) -> Result<BeamSearch, Failure> {
+        let mut search = beam_search();
+        search.width = self.width.unwrap_or(search.width);
+        search.max_length = self.max_length.unwrap_or(search.max_length);
+        search.n_best = self.n_best.unwrap_or(search.n_best);
+        search.alpha = self.alpha.unwrap_or(search.alpha);
+        if self.leave_beam {
+            search.finished = FinishedHypotheses::LeaveBeam;
+        }
+        search.validate()?;
+        // A narrower beam cannot find so many.
+        check(search.n_best <= search.width, "n_best", search.n_best, "at most the width of the beam")?;
+        Ok(search)
+    }
 }
 
 /// The responses to a line.
@@ -66,20 +103,19 @@ pub fn run(args: &RespondArgs) -> Result<(), Failure> {
     let model = saved.model(args.device)?;
     let mut conversation = Conversation {
         model: &model,
-        vocabulary: &saved.vocabulary,
-        config: &saved.config.text,
+        saved: &saved,
         search: &search,
         go_on: args.go_on,
         history: Vec::new(),
     };
     let terminal = io::stdin().is_terminal();
-    let mut lines = Lines { reader: io::stdin().lock(), line: 0 };
-    loop {
+    let mut input = io::stdin().lock();
+    for number in 1.. {
         if terminal {
             // A prompt that cannot be shown is no reason to stop.
             let _ = write!(io::stderr(), "> ");
         }
-        let Some(line) = lines.read()? else { break };
+        let Some(line) = read_line(&mut input, number)? else { break };
         let known = tokens(&line);
         if known.is_empty() {
             if terminal {
@@ -88,10 +124,7 @@ pub fn run(args: &RespondArgs) -> Result<(), Failure> {
             conversation.history.clear();
             continue;
         }
-        let (answers, note) = conversation.answer(lines.line, &line, &known)?;
-        if let Some(note) = note {
-            print_note(note);
-        }
+        let answers = conversation.answer(number, &line, &known)?;
         match args.json {
             true => print_json(&answers),
             false => println!("{}", text_of(&answers)),
@@ -106,8 +139,7 @@ pub fn run(args: &RespondArgs) -> Result<(), Failure> {
 /// A conversation between the user and a model.
 struct Conversation<'a> {
     model: &'a Seq2Seq,
-    vocabulary: &'a Vocabulary,
-    config: &'a DialogConfig,
+    saved: &'a Saved,
     search: &'a BeamSearch,
     /// Whether the speaker of a line goes on.
     go_on: bool,
@@ -118,37 +150,30 @@ struct Conversation<'a> {
 impl Conversation<'_> {
     /// Answers a line, which has `tokens`, and takes the line and the best answer to the history. Also says what of the line the
     /// model does not see.
-    fn answer<'a>(
-        &mut self,
-        line: usize,
-        said: &'a str,
-        tokens: &[String],
-    ) -> Result<(Answers<'a>, Option<String>), Failure> {
-        let entry = self.config.entry(said, self.vocabulary);
-        self.push(entry, self.go_on);
-        let window = self.model.window();
-        let contexts = Contexts::of_history(&self.history, window);
+    fn answer<'a>(&mut self, line: usize, said: &'a str, tokens: &[String]) -> Result<Answers<'a>, Failure> {
+        let (config, vocabulary) = (&self.saved.config.text, &self.saved.vocabulary);
+        self.push(config.entry(said, vocabulary), self.go_on);
+        let contexts = Contexts::of_history(&self.history, self.model.window());
         let seen = self.history.len();
         let responses = self.model.respond(&contexts, self.search)?.pop().unwrap_or_default();
         if let Some(best) = responses.first() {
-            let entry = self.config.entry(&text(&best.words, self.vocabulary), self.vocabulary);
-            self.push(entry, true);
+            self.push(config.entry(&text(&best.words, vocabulary), vocabulary), true);
         }
         let mut unknown: Vec<String> = Vec::new();
-        for token in tokens.iter().take(self.config.max_words) {
-            if self.vocabulary.id(token).is_none() && !unknown.contains(token) {
+        for token in tokens.iter().take(config.max_words) {
+            if vocabulary.id(token).is_none() && !unknown.contains(token) {
                 unknown.push(token.clone());
             }
         }
-        let note = note(&unknown, tokens.len(), self.config.max_words);
+        note(&unknown, tokens.len(), config.max_words).iter().for_each(print_note);
         let answer = |response: &Response| Answer {
-            text: text(&response.words, self.vocabulary),
+            text: text(&response.words, vocabulary),
             log_prob: response.log_prob,
             score: response.score,
             finished: response.finished,
         };
         let responses = responses.iter().map(answer).collect();
-        Ok((Answers { line, text: said, unknown, seen, responses }, note))
+        Ok(Answers { line, text: said, unknown, seen, responses })
     }
 
     /// Adds an entry. What is older than the model's window is forgotten.
@@ -177,25 +202,15 @@ fn text_of(answers: &Answers) -> String {
     answers.responses.iter().map(line).collect()
 }
 
-/// The lines of standard input.
-struct Lines<R> {
-    reader: R,
-    /// The number of the last line, from 1.
-    line: usize,
-}
-
-impl<R: BufRead> Lines<R> {
-    /// The next line without its end; none after the last.
-    fn read(&mut self) -> Result<Option<String>, Failure> {
-        let mut bytes = Vec::new();
-        let line = next_line(&mut self.reader, &mut bytes, "utterance");
-        let Some(line) = line.map_err(|error| format!("cannot read standard input: {error}"))? else {
-            return Ok(None);
-        };
-        self.line += 1;
-        let text = line.map_err(|fault| format!("standard input, line {}: {fault}", self.line))?;
-        Ok(Some(text.trim_end_matches(['\n', '\r']).to_string()))
-    }
+/// The next line of standard input, which has this number, without its end; none after the last.
+fn read_line(input: &mut impl BufRead, number: usize) -> Result<Option<String>, Failure> {
+    let mut bytes = Vec::new();
+    let line = next_line(input, &mut bytes, "utterance");
+    let Some(line) = line.map_err(|error| format!("cannot read standard input: {error}"))? else {
+        return Ok(None);
+    };
+    let text = line.map_err(|fault| format!("standard input, line {number}: {fault}"))?;
+    Ok(Some(text.trim_end_matches(['\n', '\r']).to_string()))
 }
 
 #[cfg(test)]
@@ -204,22 +219,17 @@ mod tests {
     use seq2seq::data::MAX_LINE_BYTES;
 
     #[test]
-    fn lines_are_counted_and_checked() {
-        let mut lines = Lines { reader: &b"one\r\n\ntwo"[..], line: 0 };
-        let mut next = || lines.read().unwrap();
+    fn lines_are_read_without_their_ends_and_checked() {
+        let mut input = &b"one\r\n\ntwo"[..];
+        let mut next = || read_line(&mut input, 1).unwrap();
         assert_eq!(
             [next(), next(), next(), next()],
             [Some("one".into()), Some("".into()), Some("two".into()), None]
         );
-        let message = |bytes: &[u8]| {
-            let mut lines = Lines { reader: bytes, line: 0 };
-            lines.read().unwrap();
-            lines.read().unwrap_err().to_string()
-        };
-        assert_eq!(message(b"a\n\xff\n"), "standard input, line 2: not UTF-8 text");
-        let long = ["a\n".as_bytes(), &vec![b'a'; MAX_LINE_BYTES + 1]].concat();
+        let long = vec![b'a'; MAX_LINE_BYTES + 1];
+        let error = read_line(&mut &long[..], 2).unwrap_err();
         let expected = "standard input, line 2: longer than 4194304 bytes; a line holds one utterance";
-        assert_eq!(message(&long), expected);
+        assert_eq!(error.to_string(), expected);
     }
 
     #[test]
@@ -230,5 +240,16 @@ mod tests {
             note(&words(&["jazz", "polka"]), 40, 38).unwrap(),
             "not in the vocabulary and read as <unk>: jazz, polka; only the first 38 of 40 words are read"
         );
+    }
+
+    #[test]
+    fn the_search_is_the_published_one_unless_options_say_otherwise() {
+        let search = BeamArgs::default().search().unwrap();
+        assert_eq!((search.width, search.max_length, search.n_best, search.alpha), (10, 30, 5, 0.0));
+        assert_eq!(search.finished, FinishedHypotheses::KeepPlace);
+        let given = BeamArgs { width: Some(3), max_length: Some(7), n_best: Some(2), ..Default::default() };
+        let search = BeamArgs { alpha: Some(0.5), leave_beam: true, ..given }.search().unwrap();
+        assert_eq!((search.width, search.max_length, search.n_best, search.alpha), (3, 7, 2, 0.5));
+        assert_eq!(search.finished, FinishedHypotheses::LeaveBeam);
     }
 }

@@ -1,7 +1,7 @@
 //! Settings of a model of dialogues that replace a preset's or a run's.
 
 use awd_lstm::HeadKind;
-use program::args::{Form, Given, Knob, Knobs, Setting, checked};
+use program::args::{Form, Knob, Knobs, Setting, checked};
 use seq2seq::Preset;
 use seq2seq::data::DialogConfig;
 
@@ -48,6 +48,7 @@ impl Knobs for DialogKnobs {
 mod tests {
     use super::*;
     use clap::{Args, Command, FromArgMatches};
+    use program::args::Given;
     use serde_json::{Value, json};
 
     #[test]

@@ -8,7 +8,7 @@ use clap::Args;
 use program::args::{Given, RecordArgs, ReduceArgs};
 use program::device::{self, DeviceChoice};
 use program::failure::Failure;
-use program::files::{check_run_folder, refuse_file};
+use program::files::refuse_file;
 use program::print::print_note;
 use program::progress::Working;
 use program::ranks::agree;
@@ -75,9 +75,8 @@ type Ready = (Folder<Dialogues>, RunConfig, Corpus);
 pub fn run(args: &TrainArgs, program: &'static str, ranks: &Ranks) -> Result<(), Failure> {
     let output = &Output::new(format!("{program} train"), args.json, &args.record, ranks, false)?;
     let ranks = &agree(ranks, args.reduce.apply_after_passes(ranks).map_err(Failure::from))?;
-    let locked = lock(args.resume.as_deref(), ranks)?;
     let ready = match &args.resume {
-        Some(path) => resume(args, path, locked),
+        Some(path) => resume(args, lock(path, ranks)?, ranks),
         None => start(args),
     };
     let (folder, config, corpus) = agree(ranks, ready)?;
@@ -104,7 +103,7 @@ fn start(args: &TrainArgs) -> Result<Ready, Failure> {
     text.validate()?;
     // Settings are checked before the text is read, whatever its vocabulary turns out to be.
     model(text.vocab_size)?;
-    args.out.as_deref().map_or(Ok(()), check_run_folder)?;
+    let folder = Folder::new(args.out.as_deref(), || format!("dialog-{preset}-{head}-{}", train.seed))?;
     let data = args.data.as_ref().ok_or("train needs --data DIR")?;
     let corpus = load(data, &text)?;
     let name = device::resolve(args.device.unwrap_or_default());
@@ -121,14 +120,11 @@ fn start(args: &TrainArgs) -> Result<Ready, Failure> {
         train,
         extensions: vec![],
     };
-    let folder = Folder::new(args.out.clone(), || format!("dialog-{preset}-{head}-{}", config.train.seed));
     Ok((folder, config, corpus))
 }
 
 /// A run that goes on; rank 0 has locked it.
-fn resume(args: &TrainArgs, path: &Path, locked: Option<RunFolder>) -> Result<Ready, Failure> {
-    let is_first = locked.is_some();
-    let run = locked.map_or_else(|| RunFolder::open(path), Ok)?;
+fn resume(args: &TrainArgs, run: RunFolder, ranks: &Ranks) -> Result<Ready, Failure> {
     let config = run.config()?;
     let mut now = config.clone();
     if let Some(preset) = args.preset.filter(|preset| preset.name() != config.preset) {
@@ -149,7 +145,7 @@ fn resume(args: &TrainArgs, path: &Path, locked: Option<RunFolder>) -> Result<Re
     let data = args.data.as_ref().unwrap_or(&config.data);
     let corpus = load(data, &config.text)?;
     check_corpus(&config, &corpus)?;
-    let run = if is_first { extend(&run, &config, &change)? } else { run.extend(&change)? };
+    let run = extend(&run, &config, &change, ranks)?;
     let config = run.config()?;
     Ok((Folder::Old(run), config, corpus))
 }

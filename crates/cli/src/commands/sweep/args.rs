@@ -8,8 +8,7 @@ use program::args::{DistinctList, finite};
 use program::failure::Failure;
 
 use crate::args::{Overrides, TrainingArgs};
-use crate::commands::sweep::grid::Grid;
-use crate::commands::sweep::per_head::PerHead;
+use crate::commands::sweep::grid::{Grid, PerHead};
 
 /// Options of `sweep`.
 #[derive(Debug, Clone, Args)]

@@ -3,7 +3,11 @@
 use awd_lstm::HeadKind;
 use program::statistics::mean_and_spread;
 
+use crate::commands::sweep::grid::Varying;
 use crate::commands::sweep::outcome::Outcome;
+
+/// A quantity of a result, if it has it.
+pub type Quantity = fn(&Outcome) -> Option<f64>;
 
 /// The runs of a head with one combination of values, one a seed.
 pub struct Cell<'a> {
@@ -35,18 +39,19 @@ impl<'a> Cell<'a> {
     }
 
     /// The settings that vary for its head.
-    pub fn settings(&self) -> &'a Vec<(String, String)> {
+    pub fn settings(&self) -> &'a Varying {
         &self.first().settings
     }
 
-    /// The mean of a value over all runs; none if one of them has none.
-    pub fn mean(&self, of: impl Fn(&Outcome) -> Option<f64>) -> Option<f64> {
-        let values: Option<Vec<f64>> = self.runs.iter().map(|run| of(run)).collect();
-        values.map(|values| values.iter().sum::<f64>() / values.len() as f64)
+    /// Its head, with those of its settings that are `shown`, as a reader of pictures knows them.
+    pub fn label(&self, shown: impl Fn(&str) -> bool) -> String {
+        let settings = self.settings().iter().filter(|(flag, _)| shown(flag));
+        let settings = settings.map(|(flag, value)| format!(", {} {value}", symbol(flag)));
+        format!("{}{}", self.head(), settings.collect::<String>())
     }
 
     /// The mean of the values of the runs that have one, with the lowest and the highest; none if no run has one.
-    pub fn mean_and_ends(&self, of: impl Fn(&Outcome) -> Option<f64>) -> Option<(f64, [f64; 2])> {
+    pub fn mean_and_ends(&self, of: Quantity) -> Option<(f64, [f64; 2])> {
         let values = self.values(of);
         let (mean, _) = mean_and_spread(&values);
         let ends = [f64::min, f64::max].map(|pick| values.iter().copied().fold(mean, pick));
@@ -54,7 +59,7 @@ impl<'a> Cell<'a> {
     }
 
     /// The values of the runs that have one.
-    pub fn values(&self, of: impl Fn(&Outcome) -> Option<f64>) -> Vec<f64> {
+    pub fn values(&self, of: Quantity) -> Vec<f64> {
         self.runs.iter().filter_map(|run| of(run)).collect()
     }
 }
@@ -71,21 +76,18 @@ pub fn chosen_by(outcome: &Outcome) -> Option<f64> {
 
 /// Perplexity of the test text of the run that came last: after finetuning, if there is any.
 pub fn final_test_ppl(outcome: &Outcome) -> Option<f64> {
-    match &outcome.finetuned {
-        Some(tuned) => tuned.test_ppl,
-        None => test_ppl(outcome),
-    }
+    outcome.finetuned.as_ref().or(outcome.trained.as_ref())?.test_ppl
 }
 
-/// Whether every run that was trained was finetuned too.
-pub fn all_finetuned(outcomes: &[Outcome]) -> bool {
+/// Whether every run that was trained, and there is one, has a quantity.
+pub fn all_have(outcomes: &[Outcome], of: Quantity) -> bool {
     let mut trained = outcomes.iter().filter(|outcome| outcome.trained.is_some()).peekable();
-    trained.peek().is_some() && trained.all(|outcome| outcome.finetuned.is_some())
+    trained.peek().is_some() && trained.all(|outcome| of(outcome).is_some())
 }
 
 /// Perplexity of the test text.
 pub fn test_ppl(outcome: &Outcome) -> Option<f64> {
-    outcome.trained.as_ref().and_then(|trained| trained.test_ppl)
+    outcome.trained.as_ref()?.test_ppl
 }
 
 /// Perplexity of the validation text after finetuning.
@@ -106,9 +108,4 @@ pub fn symbol(flag: &str) -> &str {
         "lr" => "learning rate",
         flag => flag,
     }
-}
-
-/// A setting and its value in labels.
-pub fn named(flag: &str, value: &str) -> String {
-    format!("{} {value}", symbol(flag))
 }

@@ -1,7 +1,7 @@
-//! The command itself: one run after the other, and what there is of table and pictures after each.
+//! The command itself: one run after the other, with what there is of table and pictures; or a list of the runs.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use program::failure::{Failure, Incomplete};
 use program::files::{check_folder, create_folder};
@@ -9,20 +9,21 @@ use program::interrupt::Interrupted;
 use program::print::{print_json, print_note};
 use program::ranks::{agree, load_in_turn, refuse};
 use program::statistics::grouped;
-use runs::ranks::Ranks as Processes;
+use runs::RunState;
+use runs::ranks::Ranks;
+use serde::Serialize;
 
 use crate::commands::sweep::args::SweepArgs;
 use crate::commands::sweep::grid::Axis;
 use crate::commands::sweep::outcome::Outcome;
-use crate::commands::sweep::planned::Plan;
-use crate::commands::sweep::rank::Ranks;
-use crate::commands::sweep::stages::Stages;
-use crate::commands::sweep::{found, listing, marks, merged, table};
+use crate::commands::sweep::plan::Plan;
+use crate::commands::sweep::stages::{Stages, rank_text};
+use crate::commands::sweep::{found, marks, merged, table};
 use crate::training::{Output, Record, compared};
 
 /// Trains all runs, or what is left of them, and writes results, table and pictures; or draws what was written anew. Several
 /// processes deal the runs among them. Runs whose loss is not finite are left out, and end in [`Incomplete`].
-pub fn run(args: &SweepArgs, program: &'static str, processes: &Processes) -> Result<(), Failure> {
+pub fn run(args: &SweepArgs, program: &'static str, processes: &Ranks) -> Result<(), Failure> {
     if !args.from.is_empty() {
         refuse(processes, "sweep --from")?;
         return redraw(args);
@@ -38,15 +39,15 @@ pub fn run(args: &SweepArgs, program: &'static str, processes: &Processes) -> Re
     let corpus = load_in_turn(processes, || tokens.load(data, &text, args.dry_run))?;
     let planned = || -> Result<_, Failure> {
         let plan = Plan::new(args, &corpus)?;
-        let ranks = args.rank.map(|contexts| Ranks::new(&corpus, contexts)).transpose()?;
+        let rank_text = args.rank.map(|contexts| rank_text(&corpus, contexts)).transpose()?;
         // Runs of other settings are found before any time is spent.
         let (out, folders) = match &args.out {
             Some(out) => (out.clone(), found::folders(&plan, out)?),
             None => found::fresh(&plan, &args.out()),
         };
-        Ok((plan, ranks, out, folders))
+        Ok((plan, rank_text, out, folders))
     };
-    let (plan, ranks, out, folders) = agree(processes, planned())?;
+    let (plan, rank_text, out, folders) = agree(processes, planned())?;
     let configs: Vec<_> = plan.runs.iter().map(|run| compared(&run.config)).collect();
     processes.check_same("runs", &configs)?;
     let finetuning: Vec<_> = plan.runs.iter().map(|run| &run.finetuning).collect();
@@ -55,8 +56,7 @@ pub fn run(args: &SweepArgs, program: &'static str, processes: &Processes) -> Re
         plan.notes.iter().for_each(print_note);
     }
     if args.dry_run {
-        let runs = plan.runs.iter().zip(folders.iter().map(|path| path.as_path()));
-        return if processes.is_first() { listing::print(runs, args.json) } else { Ok(()) };
+        return if processes.is_first() { list(&plan, &folders, args.json) } else { Ok(()) };
     }
     if processes.is_first() {
         print_note(format_args!("runs and results go to {}", out.display()));
@@ -64,14 +64,15 @@ pub fn run(args: &SweepArgs, program: &'static str, processes: &Processes) -> Re
     let process = processes.apart();
     if processes.are_several() {
         let quiet = output.quietly();
-        let stages = Stages { corpus: &corpus, output: &quiet, ranks: None, process: process.clone() };
+        let stages = Stages { corpus: &corpus, output: &quiet, rank_text: None, process: &process };
         deal(&stages, &plan, &folders, processes)?;
         if !processes.is_first() {
             return Ok(());
         }
     }
     // If there were others, all is trained by now.
-    let stages = Stages { corpus: &corpus, output: &output, ranks, process };
+    let stages =
+        Stages { corpus: &corpus, output: &output, rank_text: rank_text.as_ref(), process: &process };
     let (count, mut outcomes) = (plan.runs.len(), vec![]);
     // By the plan: early on every head has one combination of values, which would leave a picture that no other replaces.
     let is_one_a_head =
@@ -106,19 +107,54 @@ pub fn run(args: &SweepArgs, program: &'static str, processes: &Processes) -> Re
     }
 }
 
+/// A run, and what is done of it.
+#[derive(Debug, Serialize)]
+struct Listed {
+    #[serde(flatten)]
+    run: Outcome,
+    /// None if there is no folder yet.
+    state: Option<RunState>,
+    epochs_done: usize,
+    epochs: usize,
+    /// Of the run that finetunes it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    finetuning: Option<RunState>,
+}
+
+/// Prints every run with its sizes and what is done of it.
+fn list(plan: &Plan, folders: &[PathBuf], json: bool) -> Result<(), Failure> {
+    if !json {
+        println!("{:<32} {:>13}  {:<36} done", "run", "parameters", "sizes");
+    }
+    let read = |path: &Path| Record::exists(path).then(|| Record::read(path)).transpose();
+    for (planned, path) in plan.runs.iter().zip(folders) {
+        let record = read(path)?;
+        let run = Outcome::of(planned, planned.name.clone());
+        let state = record.as_ref().map(|record| record.state);
+        let epochs_done = record.as_ref().map_or(0, Record::epochs_done);
+        let epochs = planned.config.train.epochs;
+        let finetuning = read(&found::finetuned(path))?.map(|record| record.state);
+        if json {
+            print_json(&Listed { run, state, epochs_done, epochs, finetuning });
+            continue;
+        }
+        let done =
+            state.map_or("nothing".into(), |state| format!("{state}, {epochs_done} of {epochs} epochs"));
+        let tuned = finetuning.map_or(String::new(), |state| format!("; finetuning {state}"));
+        println!("{:<32} {:>13}  {:<36} {done}{tuned}", run.run, grouped(run.parameters), run.sizes());
+    }
+    Ok(())
+}
+
 /// Trains this process's share of the runs: with N processes, every N-th. Returns when all processes have trained theirs.
-fn deal(stages: &Stages, plan: &Plan, folders: &[PathBuf], processes: &Processes) -> Result<(), Failure> {
+fn deal(stages: &Stages, plan: &Plan, folders: &[PathBuf], processes: &Ranks) -> Result<(), Failure> {
     let (size, rank) = (processes.size(), processes.rank());
-    let own = plan.runs.iter().zip(folders).enumerate().skip(rank).step_by(size);
-    let mut trained = Ok(());
-    for (index, (planned, folder)) in own {
+    let mut own = plan.runs.iter().zip(folders).enumerate().skip(rank).step_by(size);
+    let trained = own.try_for_each(|(index, (planned, folder))| {
         let (number, count) = (index + 1, plan.runs.len());
         print_note(format_args!("run {number} of {count}, at rank {rank}: {}", planned.name));
-        trained = stages.finish(planned, folder).map(drop);
-        if trained.is_err() {
-            break;
-        }
-    }
+        stages.finish(planned, folder).map(drop)
+    });
     if trained.as_ref().is_err_and(|error| !error.is::<Interrupted>()) {
         return trained;
     }
@@ -134,21 +170,15 @@ fn deal(stages: &Stages, plan: &Plan, folders: &[PathBuf], processes: &Processes
 }
 
 /// Checks that rank 0, which goes on alone, has all runs: it would train again those that are on other machines.
-fn check_shared(folders: &[PathBuf], processes: &Processes) -> Result<(), Failure> {
+fn check_shared(folders: &[PathBuf], processes: &Ranks) -> Result<(), Failure> {
     // A network file system looks for what is new in a folder when the folder is opened.
     let _ = folders.first().and_then(|folder| fs::read_dir(folder.parent()?).ok());
     let missing = folders.iter().position(|folder| !Record::exists(folder));
     let missing = processes.gather_equal(&[missing.map_or(u64::MAX, |index| index as u64)])?[0];
     let Some(folder) = folders.get(missing as usize) else { return Ok(()) };
-    let (rank, out) = (missing as usize % processes.size(), folder.parent().unwrap_or(folder));
-    agree(
-        processes,
-        Err(format!(
-            "rank {rank}'s runs are not in `{}`: give an --out that all machines share",
-            out.display()
-        )
-        .into()),
-    )
+    let (rank, out) = (missing as usize % processes.size(), folder.parent().unwrap_or(folder).display());
+    let line = format!("rank {rank}'s runs are not in `{out}`: give an --out that all machines share");
+    agree(processes, Err(line.into()))
 }
 
 /// Draws table and pictures of results anew.
@@ -157,10 +187,8 @@ fn redraw(args: &SweepArgs) -> Result<(), Failure> {
     if !args.force {
         check_folder(&out, |_| false).map_err(|error| format!("{error}, or add --force"))?;
     }
-    let mut outcomes = vec![];
-    for file in &args.from {
-        outcomes.extend(Outcome::read_all(file)?);
-    }
+    let read = args.from.iter().map(|file| Outcome::read_all(file));
+    let mut outcomes = read.collect::<Result<Vec<_>, _>>()?.concat();
     if let Some(heads) = args.named_heads() {
         outcomes.retain(|outcome| heads.contains(&outcome.head));
         if outcomes.is_empty() {

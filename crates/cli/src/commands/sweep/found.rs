@@ -10,16 +10,13 @@ use program::files::check_folder;
 use runs::Error;
 
 use crate::commands::sweep::outcome::RESULTS;
-use crate::commands::sweep::planned::{Plan, Planned};
+use crate::commands::sweep::plan::{Plan, Planned};
 use crate::training::Record;
-
-/// What a run's folder of the same name has as well: the run that finetunes it.
-const FINETUNED: &str = "-finetuned";
 
 /// The folder of the run that finetunes the run in `path`.
 pub fn finetuned(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
-    name.push(FINETUNED);
+    name.push("-finetuned");
     name.into()
 }
 
@@ -87,10 +84,8 @@ fn present(out: &Path) -> Result<Vec<PathBuf>, Failure> {
         }
         entries => entries.map_err(Error::io("read", out))?,
     };
-    let mut paths = vec![];
-    for entry in entries {
-        paths.push(entry.map_err(Error::io("read", out))?.path());
-    }
+    let paths = entries.map(|entry| Ok(entry.map_err(Error::io("read", out))?.path()));
+    let mut paths = paths.collect::<Result<Vec<_>, Failure>>()?;
     paths.retain(|path| Record::exists(path));
     paths.sort();
     Ok(paths)
@@ -101,9 +96,8 @@ fn verify(path: &Path, config: &RunConfig) -> Result<(), Failure> {
     if !Record::exists(path) {
         return Ok(());
     }
-    let here = |error: Failure| -> Failure { format!("`{}`: {error}", path.display()).into() };
-    let record = Record::read(path).map_err(|error| here(error.into()))?;
-    check(&record.config, config).map_err(here)
+    let checked = Record::read(path).map_err(Failure::from).and_then(|run| check(&run.config, config));
+    checked.map_err(|error| format!("`{}`: {error}", path.display()).into())
 }
 
 /// Whether a run that is there is the one that is planned.

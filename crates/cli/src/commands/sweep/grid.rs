@@ -1,5 +1,8 @@
-//! Every setting of a model and its training with any number of values.
+//! Every setting of a model and its training with any number of values, of all heads or of one.
 
+use std::str::FromStr;
+
+use awd_lstm::HeadKind;
 use clap::builder::{Resettable, ValueParser};
 use clap::error::{Error, ErrorKind};
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
@@ -20,6 +23,9 @@ pub struct Grid {
     pub set: Given<LstmKnobs>,
 }
 
+/// Settings that vary, with their values as they were given.
+pub type Varying = Vec<(String, String)>;
+
 /// A setting and the values it takes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Axis {
@@ -34,8 +40,8 @@ const HEADING: &str = "Instead of the preset's settings (several values with com
                        as those of --lstm with colons between them)";
 
 impl Axis {
-    pub fn new(flag: &str, values: Vec<String>) -> Self {
-        Self { flag: flag.to_string(), values }
+    pub fn new(flag: &str, values: impl IntoIterator<Item: Into<String>>) -> Self {
+        Self { flag: flag.to_string(), values: values.into_iter().map(Into::into).collect() }
     }
 
     /// The settings that vary, each with its values in the order in which they appear.
@@ -45,7 +51,7 @@ impl Axis {
             match axes.iter_mut().find(|axis| axis.flag == *flag) {
                 Some(axis) if axis.values.contains(value) => {}
                 Some(axis) => axis.values.push(value.clone()),
-                None => axes.push(Self::new(flag, vec![value.clone()])),
+                None => axes.push(Self::new(flag, [value])),
             }
         }
         axes
@@ -54,11 +60,6 @@ impl Axis {
     /// Whether every value is a number.
     pub fn is_numeric(&self) -> bool {
         self.values.iter().all(|value| number(value).is_some())
-    }
-
-    /// Whether it has more than one value.
-    pub fn is_open(&self) -> bool {
-        self.values.len() > 1
     }
 }
 
@@ -94,7 +95,7 @@ fn read(setting: &Arg, value: &str) -> Result<(), Error> {
 }
 
 /// The axis of the setting with the option `name` and the values in `text`.
-pub fn axis(name: &str, text: &str) -> Result<Axis, String> {
+fn axis(name: &str, text: &str) -> Result<Axis, String> {
     let Some(setting) = settings().find(|setting| flag(setting) == name) else {
         let known = comma_list(settings().map(|setting| flag(&setting).to_string()));
         return Err(format!("unknown setting `{name}`; known: {known}"));
@@ -104,21 +105,21 @@ pub fn axis(name: &str, text: &str) -> Result<Axis, String> {
 
 /// The values in `text`: one if the setting takes it as it is, or those between colons, or else commas.
 fn axis_of(setting: &Arg, text: &str) -> Result<Axis, Error> {
-    let of = |values| Axis::new(flag(setting), values);
+    let flag = flag(setting);
     if read(setting, text).is_ok() {
-        return Ok(of(vec![text.to_string()]));
+        return Ok(Axis::new(flag, [text]));
     }
-    let invalid = |message: String| Error::raw(ErrorKind::InvalidValue, message + "\n");
     let between = if text.contains(':') { ':' } else { ',' };
-    let mut values: Vec<String> = vec![];
+    let mut values: Vec<&str> = vec![];
     for value in text.split(between).map(str::trim) {
         read(setting, value)?;
-        if values.iter().any(|other| other == value) {
-            return Err(invalid(format!("--{} has the value `{value}` twice", flag(setting))));
+        if values.contains(&value) {
+            let message = format!("--{flag} has the value `{value}` twice\n");
+            return Err(Error::raw(ErrorKind::InvalidValue, message));
         }
-        values.push(value.to_string());
+        values.push(value);
     }
-    Ok(of(values))
+    Ok(Axis::new(flag, values))
 }
 
 /// The settings of one run, from pairs of option and value.
@@ -165,6 +166,43 @@ impl FromArgMatches for Grid {
     }
 }
 
+/// Settings of one head, which replace those of all heads.
+///
+/// Written as `mos:dropout-latent=0.2,lr=15`. A value may hold commas: `mos:lstm=96,64,lr=15`. A setting may have several values,
+/// with colons between them, as in a sweep's own options.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PerHead {
+    pub head: HeadKind,
+    pub settings: Vec<Axis>,
+}
+
+impl FromStr for PerHead {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        const FORM: &str = "it should be HEAD:SETTING=VALUE, as in mos:dropout-latent=0.2,lr=15";
+        let (head, rest) = text.split_once(':').ok_or(FORM)?;
+        let head = head.trim().parse::<HeadKind>().map_err(|error| error.to_string())?;
+        let mut given: Vec<(&str, String)> = vec![];
+        for part in rest.split(',') {
+            match (part.split_once('='), given.last_mut()) {
+                (Some((name, value)), _) => given.push((name.trim(), value.trim().to_string())),
+                // The rest of a value with commas.
+                (None, Some((_, value))) => *value = format!("{value},{}", part.trim()),
+                (None, None) => return Err(FORM.into()),
+            }
+        }
+        let mut settings: Vec<Axis> = vec![];
+        for (name, value) in given {
+            if settings.iter().any(|axis| axis.flag == name) {
+                return Err(format!("it has {name} twice"));
+            }
+            settings.push(axis(name, &value)?);
+        }
+        Ok(Self { head, settings })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -172,10 +210,6 @@ mod tests {
     fn grid(line: &str) -> Result<Grid, Error> {
         let command = Grid::augment_args(Command::new("sweep").no_binary_name(true));
         Grid::from_arg_matches(&command.try_get_matches_from(line.split_whitespace())?)
-    }
-
-    fn of(flag: &str, values: &[&str]) -> Axis {
-        Axis::new(flag, values.iter().map(|value| value.to_string()).collect())
     }
 
     #[test]
@@ -190,17 +224,16 @@ mod tests {
     #[test]
     fn values_are_those_between_commas_or_of_lists_colons() {
         let axes = grid("--lr 10,20 --components 3 --lstm 9,8").unwrap().axes;
-        assert_eq!(axes, [of("lstm", &["9,8"]), of("lr", &["10", "20"]), of("components", &["3"])]);
+        let expected =
+            [Axis::new("lstm", ["9,8"]), Axis::new("lr", ["10", "20"]), Axis::new("components", ["3"])];
+        assert_eq!(axes, expected);
         let axes = grid("--lstm 9,8:7 --precision full,bf16").unwrap().axes;
-        assert_eq!(axes, [of("lstm", &["9,8", "7"]), of("precision", &["full", "bf16"])]);
-        assert!(!axes[0].is_numeric() && of("lr", &["1e1", "20"]).is_numeric());
+        assert_eq!(axes, [Axis::new("lstm", ["9,8", "7"]), Axis::new("precision", ["full", "bf16"])]);
+        assert!(!axes[0].is_numeric() && Axis::new("lr", ["1e1", "20"]).is_numeric());
         for (line, expected) in [
-            ("--lr 10,ten", "'ten' for '--lr <LR>'"),
             ("--lr 10,", "'--lr <LR>'"),
             ("--components 3,3.5", "'3.5' for '--components <K>'"),
             ("--lstm 9:8,x", "'8,x' for '--lstm <SIZES>'"),
-            ("--lr 3,4,3", "--lr has the value `3` twice"),
-            ("--seed 3", "--seed"),
         ] {
             let message = program::exit::line_of(&grid(line).unwrap_err());
             assert!(message.contains(expected) && !message.contains('\n'), "{line}: {message}");
@@ -217,8 +250,25 @@ mod tests {
         );
         assert_eq!(read.lstm.unwrap().0, [9, 8]);
         assert!(overrides([("lr", "much")].into_iter()).unwrap_err().contains("much"));
-        assert_eq!(axis("lr", "15").unwrap(), of("lr", &["15"]));
-        assert!(axis("lr", "x").unwrap_err().contains("'x'"));
-        assert!(axis("seed", "3").unwrap_err().starts_with("unknown setting `seed`; known: "));
+    }
+
+    #[test]
+    fn settings_of_a_head_are_read() {
+        let read: PerHead = "mos:lstm=96,64, lr=15".parse().unwrap();
+        let settings = vec![Axis::new("lstm", ["96,64"]), Axis::new("lr", ["15"])];
+        assert_eq!(read, PerHead { head: HeadKind::Mos, settings });
+        let read: PerHead = "mos:lr=10,components=3:5:10".parse().unwrap();
+        assert_eq!(read.settings[1].values, ["3", "5", "10"]);
+        for (text, expected) in [
+            ("lr=15", "HEAD:SETTING=VALUE"),
+            ("mos:15", "HEAD:SETTING=VALUE"),
+            ("mox:lr=15", "unknown head `mox`"),
+            ("mos:seed=15", "unknown setting `seed`"),
+            ("mos:lr=fast", "'fast' for '--lr <LR>'"),
+            ("mos:lr=1,lr=2", "lr twice"),
+        ] {
+            let message = text.parse::<PerHead>().unwrap_err();
+            assert!(message.contains(expected), "{text}: {message}");
+        }
     }
 }

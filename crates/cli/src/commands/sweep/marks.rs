@@ -1,15 +1,16 @@
 //! Perplexities head by head, where no number varies.
 
+use std::collections::HashMap;
+
 use awd_lstm::HeadKind;
 use plotters::prelude::*;
 use program::failure::Failure;
 use program::picture::{self, Area, FONT, LineStyle, Picture, TEXT};
 use program::statistics::grouped;
 
-use crate::commands::sweep::cells::{self, Cell};
+use crate::commands::sweep::cells::{self, Cell, Quantity};
+use crate::commands::sweep::grid::Varying;
 use crate::commands::sweep::outcome::Outcome;
-use crate::commands::sweep::pictures::Quantity;
-use crate::commands::sweep::planned::Varying;
 
 /// Room for the legend below the rows, in rows.
 const LEGEND: f64 = 1.4;
@@ -22,16 +23,9 @@ pub struct Marks<'a> {
 }
 
 /// Whether every head has one combination of values, of those of all runs.
-pub fn is_one_a_head<'a>(runs: impl Iterator<Item = (HeadKind, &'a Varying)>) -> bool {
-    let mut first: Vec<(HeadKind, &Varying)> = vec![];
-    for (head, settings) in runs {
-        match first.iter().find(|(other, _)| *other == head) {
-            Some((_, of_head)) if *of_head != settings => return false,
-            Some(_) => {}
-            None => first.push((head, settings)),
-        }
-    }
-    true
+pub fn is_one_a_head<'a>(mut runs: impl Iterator<Item = (HeadKind, &'a Varying)>) -> bool {
+    let mut first: HashMap<HeadKind, &Varying> = HashMap::new();
+    runs.all(|(head, settings)| *first.entry(head).or_insert(settings) == settings)
 }
 
 impl<'a> Marks<'a> {
@@ -39,22 +33,15 @@ impl<'a> Marks<'a> {
     pub fn new(outcomes: &'a [Outcome]) -> Self {
         let mut cells = Cell::all(outcomes);
         cells.retain(|cell| !cell.values(cells::valid_ppl).is_empty());
-        Self { cells, finetuned: cells::all_finetuned(outcomes) }
-    }
-
-    fn is_alone(&self, cell: &Cell) -> bool {
-        self.cells.iter().filter(|other| other.head() == cell.head()).count() == 1
+        Self { cells, finetuned: cells::all_have(outcomes, cells::finetuned_valid_ppl) }
     }
 
     /// The names of the rows; the values of a head that has one combination are in the table.
     fn labels(&self) -> Vec<String> {
-        let label = |cell: &Cell| {
-            if self.is_alone(cell) {
-                return cell.head().to_string();
-            }
-            let settings =
-                cell.settings().iter().map(|(name, value)| format!(", {}", cells::named(name, value)));
-            format!("{}{}", cell.head(), settings.collect::<String>())
+        let of_head = |head: HeadKind| self.cells.iter().filter(|other| other.head() == head).count();
+        let label = |cell: &Cell| match of_head(cell.head()) {
+            1 => cell.head().to_string(),
+            _ => cell.label(|_| true),
         };
         self.cells.iter().map(label).collect()
     }

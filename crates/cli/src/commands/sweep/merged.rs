@@ -9,12 +9,11 @@ use program::statistics::grouped;
 use runs::text::comma_list;
 use serde_json::{Value, json};
 
-use crate::args::LstmKnobs;
+use crate::args::{LstmKnobs, missing_part};
 use crate::commands::sweep::cells::Cell;
 use crate::commands::sweep::grid::{Axis, number};
 use crate::commands::sweep::outcome::{Exact, Outcome};
-use crate::commands::sweep::planned::PARAMETERS;
-use crate::commands::sweep::planner::has;
+use crate::commands::sweep::plan::PARAMETERS;
 
 /// Numbers of parameters no further apart than this factor are one size: a head rarely meets a given number to the digit.
 const ONE_SIZE: f64 = 1.05;
@@ -29,7 +28,8 @@ pub fn filled(outcomes: &[Outcome]) -> Vec<Outcome> {
     let mut filled = outcomes.to_vec();
     for axis in &axes {
         let flag = axis.flag.as_str();
-        let lacks = |outcome: &Outcome| outcome.setting(flag).is_none() && has(outcome.head, flag);
+        let lacks =
+            |outcome: &Outcome| outcome.setting(flag).is_none() && missing_part(outcome.head, flag).is_none();
         let found: Vec<Option<String>> =
             outcomes.iter().map(|outcome| lacks(outcome).then(|| value(outcome, axis)).flatten()).collect();
         let is_solved = |head: HeadKind| {

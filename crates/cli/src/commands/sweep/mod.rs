@@ -1,9 +1,8 @@
 //! `sweep`: heads by values of settings by seeds, with one table and pictures.
 //!
-//! * [`args`], [`grid`], [`per_head`]: the command line;
-//! * [`planned`]: runs before they are trained; [`plan`]: which there are; [`planner`]: their settings, with sizes solved for;
-//!   [`found`], where they are;
-//! * [`stages`], [`rank`]: a run to its end;
+//! * [`args`], [`grid`]: the command line;
+//! * [`plan`]: which runs there are, with sizes solved for; [`found`]: where they are;
+//! * [`stages`]: a run to its end;
 //! * [`outcome`], [`merged`], [`cells`], [`table`], [`pictures`], [`marks`]: what came of it.
 
 mod args;
@@ -11,16 +10,11 @@ mod cells;
 mod command;
 mod found;
 mod grid;
-mod listing;
 mod marks;
 mod merged;
 mod outcome;
-mod per_head;
 mod pictures;
 mod plan;
-mod planned;
-mod planner;
-mod rank;
 mod stages;
 mod table;
 

@@ -7,13 +7,13 @@ use awd_lstm::{HeadKind, ModelConfig, TrainConfig};
 use program::files::read_json_lines;
 use runs::Error;
 use runs::data::{Fingerprint, TextConfig};
+use runs::text::comma_list;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-use crate::commands::sweep::grid::number;
-use crate::commands::sweep::planned::{Planned, Varying};
-use crate::commands::sweep::rank::Rank;
+use crate::commands::sweep::grid::{Varying, number};
+use crate::commands::sweep::plan::Planned;
 use crate::training::Record;
 
 /// The file of results in a sweep's folder.
@@ -100,6 +100,15 @@ impl Trained {
     }
 }
 
+/// A rank: the number of singular values above the roundoff of the float type that they were computed in.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Rank {
+    /// The rank of the matrix of contexts by words.
+    pub rank: usize,
+    pub rank_contexts: usize,
+    pub rank_precision: String,
+}
+
 impl Outcome {
     /// The results in a file, or in the [`RESULTS`] of a folder.
     pub fn read_all(path: &Path) -> Result<Vec<Self>, Error> {
@@ -136,6 +145,12 @@ impl Outcome {
         }
     }
 
+    /// Its sizes as text.
+    pub fn sizes(&self) -> String {
+        let components = self.components.map_or(String::new(), |components| format!(", K {components}"));
+        format!("d {}, LSTM {}{components}", self.d_embedding, comma_list(&self.lstm_sizes))
+    }
+
     /// The value of a setting, if it varies for this head.
     pub fn setting(&self, flag: &str) -> Option<&str> {
         self.settings.iter().find(|(name, _)| name == flag).map(|(_, value)| value.as_str())
@@ -165,11 +180,7 @@ fn pairs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Varying, D::Error
         fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Varying, A::Error> {
             let mut pairs = vec![];
             while let Some((name, value)) = map.next_entry::<String, Value>()? {
-                let text = match value {
-                    Value::String(text) => text,
-                    other => other.to_string(),
-                };
-                pairs.push((name, text));
+                pairs.push((name, value.as_str().map_or_else(|| value.to_string(), String::from)));
             }
             Ok(pairs)
         }
@@ -200,10 +211,8 @@ mod tests {
         assert_eq!(Outcome::read_all(folder.path()).unwrap(), all);
         assert_eq!(Outcome::read_all(&folder.path().join(RESULTS)).unwrap(), all);
         let axes = Axis::all(all.iter().flat_map(|outcome| &outcome.settings));
-        assert_eq!(
-            axes.iter().map(|axis| axis.flag.as_str()).collect::<Vec<_>>(),
-            ["lstm", "lr", "components"]
-        );
+        let flags: Vec<&str> = axes.iter().map(|axis| axis.flag.as_str()).collect();
+        assert_eq!(flags, ["lstm", "lr", "components"]);
     }
 
     #[test]
@@ -214,10 +223,7 @@ mod tests {
             "best_epoch":4,"valid_ppl":134.5,"test_ppl":131.9,"tokens_per_s":2.5,"seconds":176.2}"#;
         std::fs::write(&file, line.replace('\n', " ")).unwrap();
         let read_back = &Outcome::read_all(&file).unwrap()[0];
-        assert_eq!(
-            (read_back.components, read_back.exact.as_ref(), read_back.run.as_str()),
-            (Some(5), None, "")
-        );
+        assert_eq!((read_back.components, &read_back.exact, read_back.run.as_str()), (Some(5), &None, ""));
         assert_eq!(read_back.trained.as_ref().unwrap().valid_ppl, 134.5);
         for (text, expected) in
             [("", "it has no result"), ("{\"head\":\"mos\"}", "line 1: no result of a sweep")]
@@ -227,11 +233,5 @@ mod tests {
             assert!(message.contains(expected) && !message.contains('\n'), "{message}");
             assert!(!message.contains("at line 1"), "{message}");
         }
-        assert!(
-            Outcome::read_all(&folder.path().join("none"))
-                .unwrap_err()
-                .to_string()
-                .starts_with("cannot read")
-        );
     }
 }

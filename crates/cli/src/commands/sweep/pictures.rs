@@ -7,10 +7,10 @@ use program::failure::Failure;
 use program::picture::{self, Area, FONT, LineStyle, Picture, TEXT};
 use program::statistics::mean_and_spread;
 
-use crate::commands::sweep::cells::{self, Cell};
+use crate::args::missing_part;
+use crate::commands::sweep::cells::{self, Cell, Quantity};
 use crate::commands::sweep::grid::{Axis, number};
 use crate::commands::sweep::outcome::Outcome;
-use crate::commands::sweep::planner::has;
 
 /// Lines that a reader can still tell apart; beyond, only the best of each head is drawn.
 const MOST_LINES: usize = 10;
@@ -18,9 +18,6 @@ const MOST_LINES: usize = 10;
 const PANEL: (u32, u32) = (620, 460);
 /// Lines are set apart along the axis by this share of it, so that their ranges do not hide one another.
 const APART: f64 = 0.008;
-
-/// A quantity of a result, if it has it.
-pub type Quantity = fn(&Outcome) -> Option<f64>;
 
 /// One panel of perplexities against a setting, and beside it one of ranks where there are any.
 pub struct AxisPicture {
@@ -69,10 +66,9 @@ impl AxisPicture {
         if ticks.len() < 2 {
             return None;
         }
-        let tested = outcomes.iter().filter(|outcome| outcome.trained.is_some());
-        let tested =
-            tested.clone().count() > 0 && tested.clone().all(|outcome| cells::test_ppl(outcome).is_some());
-        let (what, ppl): (&str, Quantity) = match (tested, cells::all_finetuned(outcomes)) {
+        let tested = cells::all_have(outcomes, cells::test_ppl);
+        let finetuned = cells::all_have(outcomes, cells::finetuned_valid_ppl);
+        let (what, ppl): (&str, Quantity) = match (tested, finetuned) {
             (true, false) => ("Test perplexity", cells::test_ppl),
             (true, true) => ("Test perplexity after finetuning", cells::final_test_ppl),
             (false, false) => ("Validation perplexity", cells::valid_ppl),
@@ -99,14 +95,9 @@ impl AxisPicture {
                 labels.push(line.label.clone());
             }
         }
-        Some(Self {
-            title: format!("{what}{and} against {}{over}{of}", cells::symbol(&axis.flag)),
-            x: x_label(&axis.flag),
-            scale: scale_of(&ticks),
-            ticks,
-            panels,
-            labels,
-        })
+        let title = format!("{what}{and} against {}{over}{of}", cells::symbol(&axis.flag));
+        let scale = scale_of(&ticks);
+        Some(Self { title, x: on_scale(x_label(&axis.flag), scale), scale, ticks, panels, labels })
     }
 }
 
@@ -114,11 +105,14 @@ impl Panel {
     fn new(y: String, lines: Vec<Line>) -> Self {
         let values = || lines.iter().flat_map(|line| &line.points).flat_map(|point| [point.low, point.high]);
         let (low, high) = (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max));
-        match low > 0.0 && high > 3.0 * low {
-            true => Self { y: format!("{y} (log)"), scale: Scale::Logarithmic, lines },
-            false => Self { y, scale: Scale::Linear, lines },
-        }
+        let scale = if low > 0.0 && high > 3.0 * low { Scale::Logarithmic } else { Scale::Linear };
+        Self { y: on_scale(y, scale), scale, lines }
     }
+}
+
+/// The label of an axis, which says so if it is logarithmic.
+fn on_scale(label: String, scale: Scale) -> String {
+    if scale == Scale::Logarithmic { label + " (log)" } else { label }
 }
 
 /// What a title says of the seeds.
@@ -135,15 +129,14 @@ fn seeds(cells: &[Cell]) -> String {
 fn lines(cells: &[Cell], flag: &str, (first, last): (f64, f64), of: Quantity) -> Vec<Line> {
     let mut lines: Vec<Line> = vec![];
     for cell in cells {
-        let others = cell.settings().iter().filter(|(name, _)| name != flag);
-        let others: String = others.map(|(name, value)| format!(", {}", cells::named(name, value))).collect();
         let x = cell.first().setting(flag).and_then(number);
         // A head that does not have the setting has one value for all of it; of one that has it, the value is not known.
-        let any = if has(cell.head(), flag) { "one" } else { "any" };
+        let any = if missing_part(cell.head(), flag).is_none() { "one" } else { "any" };
         let without = if x.is_none() { format!(" ({any} {})", cells::symbol(flag)) } else { String::new() };
-        let label = format!("{}{others}{without}", cell.head());
+        let label = cell.label(|other| other != flag) + &without;
         let xs = x.map_or_else(|| vec![first, last], |x| vec![x]);
-        let valid = cell.mean(cells::chosen_by).unwrap_or(f64::INFINITY);
+        let valid = cell.values(cells::chosen_by);
+        let valid = if valid.len() == cell.runs.len() { mean_and_spread(&valid).0 } else { f64::INFINITY };
         let range = cell.mean_and_ends(of);
         let point = |x| range.map(|(mean, [low, high])| Point { x, mean, low, high, valid });
         let points = xs.into_iter().filter_map(point);
@@ -180,22 +173,19 @@ fn best_of_each_head(lines: &[Line]) -> Vec<Line> {
 }
 
 /// The label of the axis of a setting.
-pub fn x_label(flag: &str) -> String {
+fn x_label(flag: &str) -> String {
     match flag {
         "d-embedding" => "d, width of the embedding".into(),
         "components" => "K, components of a mixture".into(),
-        "lr" => "learning rate".into(),
-        "parameters" => "parameters".into(),
-        "epochs" => "epochs".into(),
         "batch" => "batch, text streams".into(),
         "bptt" => "bptt, time steps".into(),
         "knots" => "knots of the PLIF".into(),
-        flag => flag.replace('-', " "),
+        flag => cells::symbol(flag).replace('-', " "),
     }
 }
 
 /// Logarithmic where the values are spread by factors rather than by steps.
-pub fn scale_of(values: &[f64]) -> Scale {
+fn scale_of(values: &[f64]) -> Scale {
     let (first, last) = (values[0], values[values.len() - 1]);
     if first <= 0.0 {
         return Scale::Linear;
@@ -214,7 +204,9 @@ pub fn scale_of(values: &[f64]) -> Scale {
 
 impl Picture for AxisPicture {
     fn size(&self) -> (u32, u32) {
-        (PANEL.0 * self.panels.len() as u32 + self.legend_width(), PANEL.1)
+        let widest = self.labels.iter().map(|label| label.chars().count()).max().unwrap_or(0) as u32;
+        // Beside the panels is the legend.
+        (PANEL.0 * self.panels.len() as u32 + 90 + 8 * widest, PANEL.1)
     }
 
     fn draw(&self, area: &Area<'_>) -> Result<(), Failure> {
@@ -234,29 +226,18 @@ impl Picture for AxisPicture {
 }
 
 impl AxisPicture {
-    /// Width of the legend beside the panels.
-    fn legend_width(&self) -> u32 {
-        90 + 8 * self.labels.iter().map(|label| label.chars().count()).max().unwrap_or(0) as u32
-    }
-
     fn draw_panel(&self, panel: &Panel, area: &Area<'_>) -> Result<(), Failure> {
         let points = || panel.lines.iter().flat_map(|line| &line.points);
-        let span = Span::new(self.scale, self.ticks.iter().copied());
+        let axis = || Span::new(self.scale, self.ticks.iter().copied());
+        let span = axis();
+        let x = if self.ticks.len() <= 12 { axis().with_ticks(self.ticks.clone()) } else { axis() };
         let ranged = points().any(|point| point.low < point.high);
-        let mut x = Span::new(self.scale, self.ticks.iter().copied());
-        if self.ticks.len() <= 12 {
-            x = x.with_ticks(self.ticks.clone());
-        }
         let y = Span::new(panel.scale, points().flat_map(|point| [point.low, point.high]));
         let mut chart = ChartBuilder::on(area)
             .margin(12)
             .x_label_area_size(46)
             .y_label_area_size(72)
             .build_cartesian_2d(x, y)?;
-        let x_desc = match self.scale {
-            Scale::Linear => self.x.clone(),
-            Scale::Logarithmic => format!("{} (log)", self.x),
-        };
         chart
             .configure_mesh()
             .label_style((FONT, TEXT))
@@ -264,7 +245,7 @@ impl AxisPicture {
             .x_labels(12)
             .y_labels(8)
             .x_label_formatter(&|value| tick(*value))
-            .x_desc(x_desc)
+            .x_desc(&self.x)
             .y_desc(&panel.y)
             .draw()?;
         let middle = (self.labels.len() as f64 - 1.0) / 2.0;
@@ -286,7 +267,7 @@ impl AxisPicture {
 }
 
 /// A value of a setting at its tick.
-pub fn tick(value: f64) -> String {
+fn tick(value: f64) -> String {
     match value.abs() {
         size if size >= 1e6 => format!("{}M", picture::tick(value / 1e6)),
         size if size >= 1e4 => format!("{}k", picture::tick(value / 1e3)),
@@ -297,22 +278,29 @@ pub fn tick(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::sweep::rank::Rank;
-    use crate::commands::sweep::table::tests::{axis, outcome};
+    use crate::commands::sweep::outcome::Rank;
+    use crate::commands::sweep::table::tests::outcome;
 
-    fn by_d(head: HeadKind, d: &str, seed: u64, ppl: f64) -> Outcome {
-        outcome(head, &[("d-embedding", d)], seed, ppl)
+    /// The picture against two widths of the embedding.
+    fn against_d(outcomes: &[Outcome]) -> Option<AxisPicture> {
+        AxisPicture::new(outcomes, &Axis::new("d-embedding", ["8", "16"]))
+    }
+
+    /// The means of the first line of a panel.
+    fn means(panel: &Panel) -> Vec<f64> {
+        panel.lines[0].points.iter().map(|point| point.mean).collect()
     }
 
     #[test]
     fn a_line_a_head_with_means_and_ranges() {
+        let by_d = |d, seed, ppl| outcome(HeadKind::Mos, &[("d-embedding", d)], seed, ppl);
         let outcomes = [
-            by_d(HeadKind::Mos, "16", 1, 30.0),
-            by_d(HeadKind::Mos, "8", 1, 40.0),
-            by_d(HeadKind::Mos, "8", 2, 44.0),
+            by_d("16", 1, 30.0),
+            by_d("8", 1, 40.0),
+            by_d("8", 2, 44.0),
             outcome(HeadKind::Softmax, &[], 1, 50.0),
         ];
-        let picture = AxisPicture::new(&outcomes, &axis("d-embedding", &["8", "16"])).unwrap();
+        let picture = against_d(&outcomes).unwrap();
         let lines = &picture.panels[0].lines;
         assert_eq!(lines[0].points[0], Point { x: 8.0, mean: 42.0, low: 40.0, high: 44.0, valid: 43.0 });
         assert_eq!(lines[0].points[1], Point { x: 16.0, mean: 30.0, low: 30.0, high: 30.0, valid: 31.0 });
@@ -320,14 +308,7 @@ mod tests {
         assert_eq!(picture.labels, ["mos", "softmax (one d)"]);
         assert_eq!(picture.title, "Test perplexity against d, mean and range of up to 2 seeds");
         assert_eq!(picture.panels.len(), 1);
-        assert!(AxisPicture::new(&outcomes[1..], &axis("d-embedding", &["8", "16"])).is_none());
-
-        let folder = tempfile::tempdir().unwrap();
-        picture::save(&picture, &folder.path().join("picture")).unwrap();
-        let svg = std::fs::read_to_string(folder.path().join("picture.svg")).unwrap();
-        for text in ["mos", "softmax (one d)", "d, width of the embedding", "test perplexity"] {
-            assert!(svg.contains(text), "{text} is not in {svg}");
-        }
+        assert!(against_d(&outcomes[1..]).is_none());
     }
 
     #[test]
@@ -335,71 +316,53 @@ mod tests {
         let ranked = |k: &str, rank| {
             let mut outcome = outcome(HeadKind::Mos, &[("components", k)], 1, 30.0);
             outcome.rank = Some(Rank { rank, rank_contexts: 500, rank_precision: "f64".into() });
-            if let Some(trained) = &mut outcome.trained {
-                trained.test_ppl = None;
-            }
+            outcome.trained.as_mut().unwrap().test_ppl = None;
             outcome
         };
         let outcomes = [ranked("3", 40), ranked("5", 400)];
-        let picture = AxisPicture::new(&outcomes, &axis("components", &["3", "5"])).unwrap();
+        let picture = AxisPicture::new(&outcomes, &Axis::new("components", ["3", "5"])).unwrap();
         assert_eq!(picture.panels[0].y, "validation perplexity");
         assert_eq!(picture.panels[1].y, "rank of 500 contexts (log)");
-        assert_eq!(
-            picture.panels[1].lines[0].points.iter().map(|point| point.mean).collect::<Vec<_>>(),
-            [40.0, 400.0]
-        );
+        assert_eq!(means(&picture.panels[1]), [40.0, 400.0]);
         assert!(picture.title.starts_with("Validation perplexity and rank against K"), "{}", picture.title);
         assert!(picture.size().0 > 2 * PANEL.0);
     }
 
     #[test]
     fn of_many_lines_the_best_of_each_head_are_drawn() {
-        let outcomes: Vec<Outcome> = (1..=12)
-            .flat_map(|k| {
-                let k = k.to_string();
-                ["8", "16"].map(|d| {
-                    let ppl = 100.0 - k.parse::<f64>().unwrap() - d.parse::<f64>().unwrap();
-                    outcome(HeadKind::Mos, &[("d-embedding", d), ("components", k.as_str())], 1, ppl)
-                })
-            })
-            .collect();
-        let picture = AxisPicture::new(&outcomes, &axis("d-embedding", &["8", "16"])).unwrap();
+        let of = |k: u32, d: u32| {
+            let [of_d, of_k] = [d, k].map(|value| value.to_string());
+            let settings = [("d-embedding", of_d.as_str()), ("components", of_k.as_str())];
+            outcome(HeadKind::Mos, &settings, 1, f64::from(100 - k - d))
+        };
+        let mut outcomes: Vec<Outcome> = (1..=12).flat_map(|k| [of(k, 8), of(k, 16)]).collect();
+        let picture = against_d(&outcomes).unwrap();
         let lines = &picture.panels[0].lines;
         assert_eq!((lines.len(), lines[0].label.as_str()), (1, "mos"));
-        assert_eq!(lines[0].points.iter().map(|point| point.mean).collect::<Vec<_>>(), [80.0, 72.0]);
+        assert_eq!(means(&picture.panels[0]), [80.0, 72.0]);
         assert!(picture.title.ends_with("best of the other settings by validation"), "{}", picture.title);
         // The test text chooses nothing.
-        let mut outcomes = outcomes;
-        for outcome in &mut outcomes {
-            let last = outcome.setting("components") == Some("12");
-            if let (true, Some(trained)) = (last, outcome.trained.as_mut()) {
-                trained.valid_ppl = 1000.0;
-            }
+        for outcome in outcomes.iter_mut().filter(|outcome| outcome.setting("components") == Some("12")) {
+            outcome.trained.as_mut().unwrap().valid_ppl = 1000.0;
         }
-        let picture = AxisPicture::new(&outcomes, &axis("d-embedding", &["8", "16"])).unwrap();
-        let means = picture.panels[0].lines[0].points.iter().map(|point| point.mean).collect::<Vec<_>>();
-        assert_eq!(means, [81.0, 73.0]);
-        let picture = AxisPicture::new(&outcomes[..6], &axis("d-embedding", &["8", "16"])).unwrap();
-        assert_eq!(picture.panels[0].lines[2].label, "mos, K 3");
+        assert_eq!(means(&against_d(&outcomes).unwrap().panels[0]), [81.0, 73.0]);
+        assert_eq!(against_d(&outcomes[..6]).unwrap().panels[0].lines[2].label, "mos, K 3");
     }
 
     #[test]
     fn what_was_finetuned_is_drawn_as_it_ended() {
         let tuned = |k: &str, ppl: f64| {
-            let outcome = outcome(HeadKind::Mos, &[("components", k)], 1, ppl);
-            let better = super::super::table::tests::outcome(HeadKind::Mos, &[], 1, ppl - 5.0);
-            Outcome { finetuned: better.trained, ..outcome }
+            let of = |ppl| outcome(HeadKind::Mos, &[("components", k)], 1, ppl);
+            Outcome { finetuned: of(ppl - 5.0).trained, ..of(ppl) }
         };
         let mut outcomes = [tuned("3", 40.0), tuned("5", 30.0)];
-        let axis = axis("components", &["3", "5"]);
-        let means = |outcomes: &[Outcome]| {
-            let picture = AxisPicture::new(outcomes, &axis).unwrap();
-            let points = picture.panels[0].lines[0].points.iter();
-            (picture.panels[0].y.clone(), points.map(|point| point.mean).collect::<Vec<_>>())
+        let drawn = |outcomes: &[Outcome]| {
+            let picture = AxisPicture::new(outcomes, &Axis::new("components", ["3", "5"])).unwrap();
+            (picture.panels[0].y.clone(), means(&picture.panels[0]))
         };
-        assert_eq!(means(&outcomes), ("test perplexity after finetuning".into(), vec![35.0, 25.0]));
+        assert_eq!(drawn(&outcomes), ("test perplexity after finetuning".into(), vec![35.0, 25.0]));
         outcomes[1].finetuned = None;
-        assert_eq!(means(&outcomes), ("test perplexity".into(), vec![40.0, 30.0]));
+        assert_eq!(drawn(&outcomes), ("test perplexity".into(), vec![40.0, 30.0]));
     }
 
     #[test]

@@ -1,22 +1,50 @@
 //! Which runs a sweep makes: every combination of values, of each head that has them, by every seed.
+//! Sizes of models of equal numbers of parameters are solved for.
 
 use std::collections::HashSet;
 
+use awd_lstm::sizes::{self, LastLstm};
 use awd_lstm::train::RunConfig;
-use awd_lstm::{HeadKind, TrainConfig};
+use awd_lstm::{HeadKind, ModelConfig, TrainConfig};
+use program::args::Given;
 use program::device;
 use program::failure::Failure;
 use program::files::absolute;
 use runs::Versions;
 use runs::data::{Corpus, Fingerprint};
+use serde::Serialize;
 
-use crate::commands::sweep::args::SweepArgs;
-use crate::commands::sweep::grid::Axis;
-use crate::commands::sweep::planned::{Choice, PARAMETERS, Plan, Planned, Settings, Varying};
-use crate::commands::sweep::planner::Planner;
+use crate::args::{Overrides, missing_part};
+use crate::commands::sweep::args::{Equal, SweepArgs};
+use crate::commands::sweep::grid::{self, Axis, Varying};
+use crate::training::finetuning;
 
+/// The name of the axis of numbers of parameters.
+pub const PARAMETERS: &str = "parameters";
 /// The most combinations of values that a sweep may have.
 const MOST: usize = 10_000;
+/// A model whose number of parameters is off by more than one part in so many is not of the size that was asked for.
+const NEAR: usize = 10;
+
+/// A run of a sweep, before it is trained.
+#[derive(Debug, Clone)]
+pub struct Planned {
+    /// Name of its folder: the head, the settings that vary, and the seed.
+    pub name: String,
+    pub settings: Varying,
+    pub config: RunConfig,
+    pub finetuning: Option<TrainConfig>,
+}
+
+/// The runs of a sweep.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    pub runs: Vec<Planned>,
+    /// The settings that vary, numbers of parameters among them.
+    pub axes: Vec<Axis>,
+    /// What was left out, and why, a line each.
+    pub notes: Vec<String>,
+}
 
 impl Plan {
     /// The plan that the arguments ask for, with all sizes solved for; the runs of the first seed first.
@@ -28,16 +56,14 @@ impl Plan {
         let planner = Planner::new(args, corpus.vocabulary().len())?;
         let (mut of_heads, mut notes) = (vec![], vec![]);
         for head in args.heads() {
-            let (runs, more) = of_head(&planner, head)?;
-            of_heads.extend(runs.into_iter().map(|run| (head, run)));
-            notes.extend(more);
+            of_heads.extend(of_head(&planner, head, &mut notes)?);
         }
         let mut runs = vec![];
         for seed in args.seeds()? {
-            for (head, (settings, of_run)) in &of_heads {
+            for (settings, of_run) in &of_heads {
                 let varying =
                     settings.iter().map(|(flag, value)| format!("-{}{}", short(flag), plain(value)));
-                let name = format!("{head}{}-s{seed}", varying.collect::<String>());
+                let name = format!("{}{}-s{seed}", of_run.model.head, varying.collect::<String>());
                 let seeded = |train: &TrainConfig| TrainConfig { seed, ..train.clone() };
                 let config = RunConfig {
                     versions: Versions::current(),
@@ -61,24 +87,34 @@ impl Plan {
     }
 }
 
+/// A setting and a value chosen for it, as it was written.
+type Choice<'a> = (&'a str, &'a str);
+
+/// A run's model and procedure, but for its seed.
+#[derive(Debug, Serialize)]
+struct Settings {
+    model: ModelConfig,
+    train: TrainConfig,
+    finetuning: Option<TrainConfig>,
+}
+
 /// What varies in a run of a head, and all its settings.
 type Run = (Varying, Settings);
 
-/// All different runs of a head, each with the settings that vary for this head, and what was left out.
-fn of_head(planner: &Planner, head: HeadKind) -> Result<(Vec<Run>, Vec<String>), Failure> {
-    let axes: Vec<Axis> = planner.axes(head).into_iter().chain(planner.budgets()).collect();
+/// All different runs of a head, each with the settings that vary for this head. What was left out is noted.
+fn of_head(planner: &Planner, head: HeadKind, notes: &mut Vec<String>) -> Result<Vec<Run>, Failure> {
+    let axes = planner.axes(head);
     let count = axes.iter().try_fold(1, |product: usize, axis| product.checked_mul(axis.values.len()));
     if count.is_none_or(|count| count > MOST) {
         return Err(format!("a sweep over more than {MOST} combinations of values would never end").into());
     }
-    let (mut runs, mut seen, mut same, mut notes) = (vec![], HashSet::new(), 0, vec![]);
-    let mut impossible = None;
+    let (mut runs, mut seen, mut same, mut impossible) = (vec![], HashSet::new(), 0, None);
     for chosen in combinations(&axes) {
-        let varying: Vec<Choice> =
-            chosen.iter().zip(&axes).filter(|(_, axis)| axis.is_open()).map(|(choice, _)| *choice).collect();
+        let varying = chosen.iter().zip(&axes).filter(|(_, axis)| axis.values.len() > 1);
+        let varying: Vec<Choice> = varying.map(|(choice, _)| *choice).collect();
         let of_run: String = varying.iter().map(|(flag, value)| format!(", {flag} {value}")).collect();
-        let here = |error: &Failure| Failure::from(format!("{head}{of_run}: {error}"));
-        match planner.settings(head, &chosen).map_err(|error| here(&error))? {
+        let here = |error: Failure| Failure::from(format!("{head}{of_run}: {error}"));
+        match planner.settings(head, &chosen).map_err(here)? {
             // Some come to one model: a single layer has no first one.
             Ok(settings) if !seen.insert(serde_json::to_string(&settings)?) => same += 1,
             Ok(settings) => {
@@ -87,7 +123,7 @@ fn of_head(planner: &Planner, head: HeadKind) -> Result<(Vec<Run>, Vec<String>),
                 runs.push((varying, settings));
             }
             Err(reason) => {
-                let reason = here(&reason);
+                let reason = here(reason);
                 notes.push(format!("left out: {reason}"));
                 impossible = impossible.or(Some(reason));
             }
@@ -99,7 +135,7 @@ fn of_head(planner: &Planner, head: HeadKind) -> Result<(Vec<Run>, Vec<String>),
     if same > 0 {
         notes.push(format!("left out: {head}, {same} combinations that come to the same model as another"));
     }
-    Ok((runs, notes))
+    Ok(runs)
 }
 
 /// Every combination of values, the last axis fastest.
@@ -111,6 +147,113 @@ fn combinations<'a>(axes: &'a [Axis]) -> Vec<Vec<Choice<'a>>> {
         };
         before.into_iter().flat_map(longer).collect()
     })
+}
+
+/// What the settings of a run are made of.
+struct Planner<'a> {
+    args: &'a SweepArgs,
+    vocab: usize,
+    /// The number of parameters where none is chosen; none for equal sizes.
+    budget: Option<usize>,
+}
+
+impl<'a> Planner<'a> {
+    /// A planner of models for so many words.
+    fn new(args: &'a SweepArgs, vocab: usize) -> Result<Self, Failure> {
+        let equal = args.equal();
+        if args.parameters.is_some() && equal == Equal::Sizes {
+            return Err("--parameters needs --equal parameters".into());
+        }
+        let heads = args.heads();
+        if let Some(other) = args.per_head.iter().find(|of| !heads.contains(&of.head)) {
+            let head = other.head;
+            return Err(format!("--for names the head {head}, which is not among --heads").into());
+        }
+        let mut planner = Self { args, vocab, budget: None };
+        if equal == Equal::Parameters && args.parameters.is_none() {
+            let axes = args.grid.axes.iter();
+            let first = axes.map(|axis| (axis.flag.as_str(), axis.values[0].as_str()));
+            let overrides = grid::overrides(first)?;
+            planner.budget = Some(planner.base(HeadKind::Mos, &overrides).num_params());
+        }
+        Ok(planner)
+    }
+
+    /// The settings that were given and that a head has, its own in the place of those of all. Numbers of parameters are
+    /// the last.
+    fn axes(&self, head: HeadKind) -> Vec<Axis> {
+        let own = || self.args.per_head.iter().filter(|of| of.head == head).flat_map(|of| &of.settings);
+        let of_all = self.args.grid.axes.iter();
+        let of_all = of_all.filter(|axis| own().all(|other| other.flag != axis.flag));
+        let mut axes: Vec<Axis> = vec![];
+        // The last one given of a head that has several `--for`.
+        for axis in of_all.chain(own()) {
+            axes.retain(|other| other.flag != axis.flag);
+            axes.push(axis.clone());
+        }
+        axes.retain(|axis| missing_part(head, &axis.flag).is_none());
+        if let Some(budgets) = &self.args.parameters {
+            axes.push(Axis::new(PARAMETERS, budgets.0.iter().map(usize::to_string)));
+        }
+        axes
+    }
+
+    /// Model and procedure of chosen values, [`PARAMETERS`] among them, checked; or why no sizes meet the number of parameters.
+    fn settings(&self, head: HeadKind, chosen: &[Choice]) -> Result<Result<Settings, Failure>, Failure> {
+        let (budgets, chosen): (Vec<Choice>, Vec<Choice>) =
+            chosen.iter().partition(|(flag, _)| *flag == PARAMETERS);
+        let mut overrides = grid::overrides(chosen.into_iter())?;
+        overrides.given = overrides.given.and(&self.args.grid.set);
+        let budget = match budgets.first() {
+            Some((_, budget)) => Some(budget.parse()?),
+            None => self.budget,
+        };
+        let base = self.base(head, &overrides);
+        base.validate()?;
+        let model = match budget.map(|budget| solved(&base, &overrides, budget)) {
+            None => base,
+            Some(Ok(model)) => model,
+            Some(Err(reason)) => return Ok(Err(reason)),
+        };
+        model.validate()?;
+        // A rate that was chosen for training is also better for finetuning than the preset's.
+        let lr = self.args.finetune_lr.or(overrides.given.value("train.lr"));
+        let train = self.args.training.procedure(&overrides)?;
+        let preset = self.args.training.preset();
+        let finetuned = |epochs: Option<usize>| {
+            let given = Given::default().with("train.lr", lr).with("train.epochs", epochs);
+            finetuning(preset.name(), &train, &Overrides::of(given))
+        };
+        let finetuning = self.args.finetune.map(finetuned).transpose()?;
+        Ok(Ok(Settings { model, train, finetuning }))
+    }
+
+    /// The model before any size is solved for.
+    fn base(&self, head: HeadKind, overrides: &Overrides) -> ModelConfig {
+        let mut model = self.args.training.model(head, self.vocab, overrides);
+        if let (true, false, Some(last)) = (model.tied, head.has_contexts(), model.lstm_sizes.last_mut()) {
+            *last = model.d_embedding;
+        }
+        model
+    }
+}
+
+/// The model of `budget` parameters.
+fn solved(base: &ModelConfig, overrides: &Overrides, budget: usize) -> Result<ModelConfig, Failure> {
+    let last = if overrides.last_lstm.is_some() { LastLstm::Given } else { LastLstm::Free };
+    // The width of the last LSTM is that of the embedding there.
+    let one_width = base.tied && !base.head.has_contexts();
+    let model = match overrides.d_embedding.is_some() || (one_width && last == LastLstm::Given) {
+        true => sizes::matching_lstm(base, budget, last)?,
+        false => sizes::matching(base, budget, last)?,
+    };
+    let (head, parameters) = (model.head, model.num_params());
+    if parameters.abs_diff(budget) > budget / NEAR {
+        return Err(
+            format!("parameters is {budget}, but the {head} head comes no nearer than {parameters}").into()
+        );
+    }
+    Ok(model)
 }
 
 /// A setting in the name of a folder.

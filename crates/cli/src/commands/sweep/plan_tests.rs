@@ -12,7 +12,7 @@ struct Line {
 }
 
 /// The plan of a command line, for a text of 30 words.
-pub fn plan(line: &str) -> Result<Plan, Failure> {
+fn plan(line: &str) -> Result<Plan, Failure> {
     let mut vocabulary = Vocabulary::new();
     for word in 0..30 {
         vocabulary.insert(&format!("word{word}"));
@@ -22,7 +22,7 @@ pub fn plan(line: &str) -> Result<Plan, Failure> {
     Plan::new(&Line::try_parse_from(words)?.args, &corpus)
 }
 
-pub fn names(plan: &Plan) -> Vec<&str> {
+fn names(plan: &Plan) -> Vec<&str> {
     plan.runs.iter().map(|run| run.name.as_str()).collect()
 }
 
@@ -183,11 +183,7 @@ fn a_rate_of_the_projections_is_a_setting_of_mixtures() {
 #[test]
 fn what_cannot_be_planned_is_one_line() {
     for (line, expected) in [
-        ("--lr 5,0", "softmax, lr 0: lr is 0"),
         ("--components 3,0", "mos, components 0: components is 0"),
-        ("--parameters 9 --equal sizes", "--parameters needs --equal parameters"),
-        ("--parameters 9", "softmax: parameters is 9, but"),
-        ("--for moc:lr=3", "--for names the head moc"),
         ("--lr-decay 0.5", "softmax: --lr-decay needs"),
         ("--lr-decay-from 3 --lr-decay-on-plateau --lr-decay 0.5", "cannot be used with"),
         ("--finetune 0", "softmax: epochs is 0"),
@@ -219,8 +215,6 @@ fn what_is_not_said_is_the_preset() {
     assert_eq!(parse("--data d --heads all").heads(), HeadKind::ALL);
     assert_eq!(parse("--data d --finetune --rank 5").finetune, Some(None));
     assert_eq!(parse("--data d --finetune 3").finetune, Some(Some(3)));
-    for (line, expected) in [("--heads mos", "--data <DIR>"), ("--from f --dry-run", "cannot be used with")] {
-        let message = program::exit::line_of(&Line::try_parse_from(line.split(' ')).unwrap_err());
-        assert!(message.contains(expected), "{line}: {message}");
-    }
+    let error = Line::try_parse_from(["--from", "f", "--dry-run"]).unwrap_err().to_string();
+    assert!(error.contains("cannot be used with"), "{error}");
 }

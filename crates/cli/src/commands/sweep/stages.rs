@@ -3,29 +3,37 @@
 use std::path::Path;
 
 use awd_lstm::train::{RunConfig, RunFolder};
+use program::device::{self, DeviceName};
 use program::failure::Failure;
 use program::interrupt::Interrupted;
-use runs::Error;
 use runs::data::Corpus;
-use runs::ranks::Ranks as Process;
+use runs::files::replace;
+use runs::ranks::Ranks;
+use runs::{Error, FinalMetrics, load_weights};
+use serde::{Deserialize, Serialize};
 
+use crate::commands::analysis::model::Model;
+use crate::commands::analysis::rank::{is_wide, spectrum};
+use crate::commands::analysis::text::Text;
 use crate::commands::sweep::found::{finetuned, finetuning};
-use crate::commands::sweep::outcome::{Outcome, Trained};
-use crate::commands::sweep::planned::Planned;
-use crate::commands::sweep::rank::Ranks;
-use crate::training::{Folder, Job, Output, Record};
+use crate::commands::sweep::outcome::{Outcome, Rank, Trained};
+use crate::commands::sweep::plan::Planned;
+use crate::training::{Folder, Job, Output, Record, VALID};
+
+/// The file of a run that keeps its rank.
+const RANK: &str = "rank.json";
 
 /// What runs are brought to their end with.
 pub struct Stages<'a> {
     pub corpus: &'a Corpus,
     pub output: &'a Output,
-    /// Where ranks are computed, if they are.
-    pub ranks: Option<Ranks>,
-    pub process: Process,
+    /// The text on which the ranks of log-probabilities are computed, if they are.
+    pub rank_text: Option<&'a Text>,
+    pub process: &'a Ranks,
 }
 
 /// How training ended: with the run, or because a loss was not finite.
-type End = Result<Box<Record>, String>;
+type End = Result<Record, String>;
 
 impl Stages<'_> {
     /// Does what is left of a run in the folder `path`. Returns its result, and whether anything was trained for it now. A loss that is not
@@ -47,8 +55,8 @@ impl Stages<'_> {
                 Err(reason) => outcome.failed = Some(format!("finetuning: {reason}")),
             }
         }
-        if let (Some(ranks), Some(last)) = (&self.ranks, &record.last) {
-            outcome.rank = Some(ranks.of(&record, last)?);
+        if let (Some(text), Some(last)) = (self.rank_text, &record.last) {
+            outcome.rank = Some(rank(text, &record, last)?);
         }
         Ok((outcome, new))
     }
@@ -62,15 +70,15 @@ impl Stages<'_> {
                 return Ok((Err(reason), false));
             }
             if record.last.is_some() {
-                return Ok((Ok(Box::new(record)), false));
+                return Ok((Ok(record), false));
             }
             folder = Folder::Old(RunFolder::resume(path)?);
         }
-        let (text, output, ranks) = (self.corpus, self.output, &self.process);
+        let (text, output, ranks) = (self.corpus, self.output, self.process);
         let job = Job { config: &config, text, output, ranks, vocab_parallel: 1 };
         // The run is unlocked before it is read.
         match job.train(folder).map(drop) {
-            Ok(()) => Ok((Ok(Box::new(Record::read(path)?)), true)),
+            Ok(()) => Ok((Ok(Record::read(path)?), true)),
             Err(error) if error.is::<Interrupted>() => {
                 let line = "stopped and saved; the same command goes on from here";
                 Err(self.output.interrupt.end(line.into()).into())
@@ -83,4 +91,48 @@ impl Stages<'_> {
             },
         }
     }
+}
+
+/// A rank with the end of the run that it was computed for.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    #[serde(flatten)]
+    rank: Rank,
+    of: FinalMetrics,
+}
+
+/// The first so many contexts of the validation text, for ranks.
+pub fn rank_text(corpus: &Corpus, contexts: usize) -> Result<Text, Failure> {
+    if contexts < 2 {
+        return Err(format!("rank is {contexts}, but must be at least 2 contexts").into());
+    }
+    Text::of(VALID, corpus.valid(), Some(contexts), 2)
+}
+
+/// The rank of the log-probabilities of a finished run's best model on a text: the one in its folder, or computed and
+/// kept there.
+fn rank(text: &Text, record: &Record, last: &FinalMetrics) -> Result<Rank, Failure> {
+    let path = record.path.join(RANK);
+    // One that cannot be read is computed again.
+    let kept = std::fs::read_to_string(&path).unwrap_or_default();
+    if let Ok(kept) = serde_json::from_str::<Kept>(&kept)
+        && (kept.rank.rank_contexts, &kept.of) == (text.contexts(), last)
+    {
+        return Ok(kept.rank);
+    }
+    let name: DeviceName = record.config.device.parse()?;
+    let device = device::open(name)?;
+    let model = record.config.model.try_init(&device)?;
+    let model = load_weights(model, &RunFolder::open(&record.path)?.best_weights()?)?;
+    let (wide, vocab) = (is_wide(name), record.config.model.vocab);
+    let model = Model::Lstm(Box::new(model));
+    let spectrum = spectrum(&model, vocab, model.windows(text, &device, "rank"), wide)?;
+    let rank = Rank {
+        rank: if wide { spectrum.rank() } else { spectrum.rank_with(f64::from(f32::EPSILON)) },
+        rank_contexts: text.contexts(),
+        rank_precision: if wide { "f64" } else { "f32" }.into(),
+    };
+    let kept = Kept { rank: rank.clone(), of: last.clone() };
+    replace(&path, (serde_json::to_string_pretty(&kept)? + "\n").as_bytes())?;
+    Ok(rank)
 }

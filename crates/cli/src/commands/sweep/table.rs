@@ -8,12 +8,11 @@ use program::statistics::{grouped, mean_and_spread_text};
 use runs::files::replace;
 use runs::text::comma_list;
 
-use crate::commands::sweep::cells::{self, Cell};
+use crate::commands::sweep::cells::{self, Cell, Quantity};
 use crate::commands::sweep::grid::Axis;
-use crate::commands::sweep::listing::sizes;
 use crate::commands::sweep::marks::Marks;
 use crate::commands::sweep::outcome::{Outcome, RESULTS};
-use crate::commands::sweep::pictures::{AxisPicture, Quantity};
+use crate::commands::sweep::pictures::AxisPicture;
 
 /// Where a cell of the table has nothing to show.
 const NOTHING: &str = "–";
@@ -47,7 +46,8 @@ pub fn save(outcomes: &[Outcome], axes: &[Axis], is_one_a_head: bool, folder: &P
 /// several. Runs that failed are named below it.
 pub fn table(outcomes: &[Outcome], axes: &[Axis]) -> String {
     let cells = Cell::all(outcomes);
-    let mut columns: Vec<Column> = vec![];
+    // The titles, and the texts in every line.
+    let mut columns: Vec<(String, Vec<String>)> = vec![];
     let mut column = |title: &str, of: &dyn Fn(&Cell) -> String| {
         columns.push((title.to_string(), cells.iter().map(of).collect()));
     };
@@ -57,7 +57,7 @@ pub fn table(outcomes: &[Outcome], axes: &[Axis]) -> String {
     for axis in axes.iter().filter(|axis| !hidden.contains(&axis.flag.as_str())) {
         column(&axis.flag, &|cell| cell.first().setting(&axis.flag).unwrap_or(NOTHING).to_string());
     }
-    column("sizes", &|cell| sizes(cell.first()));
+    column("sizes", &|cell| cell.first().sizes());
     column("parameters", &|cell| grouped(cell.first().parameters));
     column("seeds", &|cell| {
         comma_list(cell.runs.iter().filter(|run| run.trained.is_some()).map(|run| run.seed))
@@ -91,29 +91,20 @@ pub fn table(outcomes: &[Outcome], axes: &[Axis]) -> String {
     column("tokens/s", &numbers(|run| run.trained.as_ref()?.tokens_per_s, 0));
     let failures = outcomes.iter().filter_map(|outcome| Some((&outcome.run, outcome.failed.as_ref()?)));
     let failures: String = failures.map(|(run, reason)| format!("\nFailed: `{run}`: {reason}\n")).collect();
-    markdown(&columns) + &failures
-}
-
-/// A column: its title, and its text in every line.
-type Column = (String, Vec<String>);
-
-/// A table of columns of equally many lines.
-fn markdown(columns: &[Column]) -> String {
     let line = |parts: Vec<&str>| format!("| {} |\n", parts.join(" | "));
     let mut text = line(columns.iter().map(|(title, _)| title.as_str()).collect());
     text += &line(columns.iter().map(|_| "---").collect());
-    for row in 0..columns.first().map_or(0, |(_, texts)| texts.len()) {
+    for row in 0..cells.len() {
         text += &line(columns.iter().map(|(_, texts)| texts[row].as_str()).collect());
     }
-    text
+    text + &failures
 }
 
 #[cfg(test)]
 pub mod tests {
     use super::*;
     use crate::commands::sweep::marks::is_one_a_head;
-    use crate::commands::sweep::outcome::Trained;
-    use crate::commands::sweep::rank::Rank;
+    use crate::commands::sweep::outcome::{Rank, Trained};
     use awd_lstm::HeadKind;
 
     pub fn outcome(head: HeadKind, settings: &[(&str, &str)], seed: u64, test_ppl: f64) -> Outcome {
@@ -143,10 +134,6 @@ pub mod tests {
         }
     }
 
-    pub fn axis(flag: &str, values: &[&str]) -> Axis {
-        Axis::new(flag, values.iter().map(|value| value.to_string()).collect())
-    }
-
     #[test]
     fn a_line_a_cell_with_mean_and_spread() {
         let mut outcomes = [
@@ -154,8 +141,7 @@ pub mod tests {
             outcome(HeadKind::Softmax, &[], 28, 20.0),
             outcome(HeadKind::Mos, &[("lr", "5")], 29, 12.0),
         ];
-        let lr = axis("lr", &["5", "6"]);
-        let text = table(&outcomes, std::slice::from_ref(&lr));
+        let text = table(&outcomes, &[Axis::new("lr", ["5", "6"])]);
         assert_eq!(
             text,
             "| head | lr | sizes | parameters | seeds | train perplexity | valid perplexity | test perplexity | seconds | tokens/s |\n\
@@ -187,7 +173,7 @@ pub mod tests {
         let plain = [outcome(HeadKind::Mos, &[], 28, 10.0), outcome(HeadKind::Softmax, &[], 28, 20.0)];
         assert_eq!(of(&[], &plain, true), "perplexities.svg results.jsonl table.md");
         let by_lr = |lr| outcome(HeadKind::Mos, &[("lr", lr), ("precision", "full")], 28, 10.0);
-        let axes = [axis("lr", &["5", "6"]), axis("precision", &["full", "bf16"])];
+        let axes = [Axis::new("lr", ["5", "6"]), Axis::new("precision", ["full", "bf16"])];
         assert_eq!(of(&axes, &[by_lr("5"), by_lr("6")], false), "by-lr.svg results.jsonl table.md");
         // The first of several runs leaves no picture of another kind.
         assert_eq!(of(&axes, &[by_lr("5")], false), "results.jsonl table.md");

@@ -203,27 +203,18 @@ impl Plan {
             // Weights, gradients, averaged and best weights.
             _ => format!("more than {}; this system does not say more", size(4 * self.weights_bytes)),
         };
+        let Self { head, words, epochs, step_seconds, tokens_per_s, device, timed_steps, .. } = self;
+        let [train, valid, test] = [self.train_tokens, self.valid_tokens, self.test_tokens].map(grouped);
+        let [parameters, steps] = [self.parameters, self.steps_per_epoch].map(grouped);
+        let [epoch, run] = [self.epoch_seconds, self.run_seconds].map(time);
         format!(
-            "model: {} with {} parameters\n\
-             text: {} training, {} validation and {} test tokens\n\
-             vocabulary: {}\n\
-             steps: {} an epoch, {} epochs; {:.3} s a step, {:.0} tokens/s on {} ({} steps timed)\n\
-             time: {} an epoch with validation, {} all epochs and the test\n\
-             memory: {memory}\n",
-            self.head,
-            grouped(self.parameters),
-            grouped(self.train_tokens),
-            grouped(self.valid_tokens),
-            grouped(self.test_tokens),
-            self.words,
-            grouped(self.steps_per_epoch),
-            self.epochs,
-            self.step_seconds,
-            self.tokens_per_s,
-            self.device,
-            self.timed_steps,
-            time(self.epoch_seconds),
-            time(self.run_seconds),
+            "model: {head} with {parameters} parameters\n\
+             text: {train} training, {valid} validation and {test} test tokens\n\
+             vocabulary: {words}\n\
+             steps: {steps} an epoch, {epochs} epochs; {step_seconds:.3} s a step, {tokens_per_s:.0} tokens/s on {device} \
+             ({timed_steps} steps timed)\n\
+             time: {epoch} an epoch with validation, {run} all epochs and the test\n\
+             memory: {memory}\n"
         )
     }
 }

@@ -2,14 +2,14 @@
 
 use std::path::PathBuf;
 
-use clap::Parser;
+use clap::{Args, Parser};
 use gpt::{GptConfig, TrainConfig};
 use highrank::HeadConfig;
 use program::args::{Form, Given, Knob, Knobs, RecordArgs, ReduceArgs, Setting, TextArgs, checked};
 use program::device::DeviceChoice;
 use runs::data::TextConfig;
 
-use super::head::{HeadArgs, Size};
+use super::head::HeadArgs;
 
 /// Trains a small GPT, whose output layer shares the embedding unless --untied is given, and saves the run, or continues one; without --data, on a
 /// generated language, in about a minute.
@@ -106,7 +106,7 @@ impl Knobs for GptKnobs {
 }
 
 /// The sizes of the model.
-#[derive(Debug, Clone, clap::Args)]
+#[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Model")]
 pub struct ModelArgs {
     /// Width of the transformer [default: 64; 128 with --data].
@@ -130,7 +130,7 @@ pub struct ModelArgs {
 }
 
 /// The procedure of the training.
-#[derive(Debug, Clone, clap::Args)]
+#[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Training")]
 pub struct TrainingArgs {
     /// Steps of the optimiser [default: 600; 400 with --data].
@@ -152,14 +152,16 @@ impl TransformerArgs {
         self.given.apply("text", &self.text.config())
     }
 
-    /// The model with its output layer over a vocabulary.
-    pub fn model(&self, vocabulary: Size) -> GptConfig {
-        let (sizes, head, d_model) = (&self.model, &self.head, self.d_model());
+    /// The model with its output layer over so many words.
+    pub fn model(&self, words: usize) -> GptConfig {
+        let (sizes, head) = (&self.model, &self.head);
+        let d_model = sizes.d_model.unwrap_or(self.unless_data(64, 128));
         let d_embedding = sizes.d_embedding.unwrap_or(d_model);
+        let rows = self.text_config().vocab_size.unwrap_or(words);
         let context = sizes.context.unwrap_or(self.unless_data(32, 64));
         let layers = sizes.layers.unwrap_or(self.unless_data(2, 3));
         let facets = head.facets(layers, context);
-        let model = GptConfig::new(d_model, head.config(d_model, d_embedding, facets, vocabulary))
+        let model = GptConfig::new(d_model, head.config(d_model, d_embedding, facets, words, rows))
             .with_context(context)
             .with_layers(layers)
             .with_d_ff(sizes.d_ff)
@@ -168,10 +170,6 @@ impl TransformerArgs {
         // The default fits sizes from `--set`, too.
         let fitting = head.facets(given.layers, given.context);
         if given.facets == facets { given.with_facets(fitting) } else { given }
-    }
-
-    fn d_model(&self) -> usize {
-        self.model.d_model.unwrap_or(self.unless_data(64, 128))
     }
 
     /// The procedure on a training text of so many tokens, read in sequences of `context`.
@@ -196,5 +194,27 @@ impl TransformerArgs {
 
     fn unless_data(&self, without: usize, with: usize) -> usize {
         if self.data.is_some() || self.from.is_some() { with } else { without }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_contexts_of_a_mixture_read_facets_unless_told_otherwise() {
+        let facets = |line: &str, layers, context| {
+            let words = std::iter::once("line").chain(line.split_whitespace());
+            let head = TransformerArgs::try_parse_from(words).unwrap().head;
+            head.facets(layers, context).map(|facets| (facets.layers, facets.window))
+        };
+        assert_eq!(facets("--head mos", 3, 64), Some((3, 3)));
+        assert_eq!(facets("--head moc --activation residual", 1, 2), Some((2, 2)));
+        assert_eq!(facets("--head mos --facets 1x2", 3, 64), Some((1, 2)));
+        for line in
+            ["--head mos --facets none", "--head mos --activation tanh", "--head softmax", "--head plif"]
+        {
+            assert_eq!(facets(line, 3, 64), None, "{line}");
+        }
     }
 }

@@ -1,7 +1,5 @@
 //! The output layer that a command line asks for.
 
-use std::str::FromStr;
-
 use awd_lstm::HeadKind;
 use clap::Args;
 use highrank::context::FacetsConfig;
@@ -29,7 +27,7 @@ pub struct HeadArgs {
     pub start: Option<Start>,
     /// What the contexts of a mixture read beside the hidden state: the states of so many layers, the embedding counting as one,
     /// at so many positions (a multi-facet softmax), or none [default: 3x3, or fewer where there are fewer; none with tanh].
-    #[arg(long, value_name = "LAYERSxPOSITIONS")]
+    #[arg(long, value_name = "LAYERSxPOSITIONS", value_parser = facets)]
     pub facets: Option<Facets>,
     /// Give the output layer a matrix of its own instead of the embedding's.
     #[arg(long)]
@@ -126,19 +124,21 @@ impl HeadArgs {
         }
     }
 
-    /// The configuration over an embedding `[rows, d_embedding]`, under a transformer of width `d_model` whose contexts read `facets`.
+    /// The configuration over an embedding `[rows, d_embedding]`, under a transformer of width `d_model` whose contexts read `facets`. Rows
+    /// after the `words` stand for none.
     pub fn config(
         &self,
         d_model: usize,
         d_embedding: usize,
         facets: Option<FacetsConfig>,
-        vocabulary: Size,
+        words: usize,
+        rows: usize,
     ) -> HeadConfig {
         let knots = self.knots.unwrap_or(1000);
-        let config = self.head.config(&HeadSizes {
+        let mut config = self.head.config(&HeadSizes {
             d_hidden: if facets.is_some() { d_model.saturating_mul(2) } else { d_model },
             d_embedding,
-            vocab: vocabulary.words,
+            vocab: words,
             components: self.components.unwrap_or(4),
             // No head here reads it.
             lower: (0, 0),
@@ -146,30 +146,24 @@ impl HeadArgs {
             cap: self.cap.unwrap_or(HeadSizes::CAP),
             units: self.units.unwrap_or(HeadSizes::UNITS),
         });
-        let config = match self.activation.unwrap_or(Activation::Linear) {
-            Activation::Tanh => config,
-            activation if self.head.is_mixture() => {
-                let config = config.with_activation(activation);
-                match self.start.unwrap_or(Start::Softmax { spread: Start::SPREAD }) {
-                    Start::Softmax { spread } => config.starting_at_softmax(spread),
-                    _ => config,
-                }
+        let activation = self.activation.unwrap_or(Activation::Linear);
+        if self.head.is_mixture() && activation != Activation::Tanh {
+            config = config.with_activation(activation);
+            if let Start::Softmax { spread } = self.start.unwrap_or(Start::Softmax { spread: Start::SPREAD })
+            {
+                config = config.starting_at_softmax(spread);
             }
-            _ => config,
-        };
-        let config = match self.plif_bound {
-            Some(bound) if self.head.has_plif() => {
-                config.with_logit_map(LogitMapConfig::Plif { knots, bound })
-            }
-            _ => config,
-        };
-        let config = match self.dropout_latent {
-            Some(dropout) if self.head.has_contexts() => {
-                config.with_latent_dropout(dropout, TimeAxis::Second)
-            }
-            _ => config,
-        };
-        vocabulary.pad(config).with_tied(!self.untied).with_precision(self.precision.unwrap_or_default())
+        }
+        if let Some(bound) = self.plif_bound {
+            config = config.with_logit_map(LogitMapConfig::Plif { knots, bound });
+        }
+        if let Some(dropout) = self.dropout_latent {
+            config = config.with_latent_dropout(dropout, TimeAxis::Second);
+        }
+        if rows > words {
+            config = config.with_vocab_multiple(rows);
+        }
+        config.with_tied(!self.untied).with_precision(self.precision.unwrap_or_default())
     }
 }
 
@@ -183,84 +177,20 @@ fn start(text: &str) -> Result<Start, String> {
 }
 
 /// What contexts read beside the hidden state, on a command line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub struct Facets(pub Option<FacetsConfig>);
 
-impl FromStr for Facets {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text == "none" {
-            return Ok(Self(None));
+/// A number of layers and of positions, or none.
+fn facets(text: &str) -> Result<Facets, String> {
+    if text == "none" {
+        return Ok(Facets(None));
+    }
+    let number = |text: &str| text.parse().ok().filter(|number| *number > 0);
+    let sizes = text.split_once('x').and_then(|(layers, window)| Some((number(layers)?, number(window)?)));
+    match sizes {
+        Some((layers, window)) => Ok(Facets(Some(FacetsConfig { layers, window }))),
+        None => {
+            Err(format!("`{text}` is neither a number of layers and of positions, such as 3x3, nor none"))
         }
-        let number = |text: &str| text.parse().ok().filter(|number| *number > 0);
-        let sizes =
-            text.split_once('x').and_then(|(layers, window)| Some((number(layers)?, number(window)?)));
-        let (layers, window) = sizes.ok_or_else(|| {
-            format!("`{text}` is neither a number of layers and of positions, such as 3x3, nor none")
-        })?;
-        Ok(Self(Some(FacetsConfig { layers, window })))
-    }
-}
-
-/// The size of a vocabulary.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Size {
-    /// Words of the text.
-    pub words: usize,
-    /// Rows of the embedding: the words, and rows that stand for none.
-    pub rows: usize,
-}
-
-impl Size {
-    /// That of `words` words, padded to `least` rows if that is more.
-    pub fn new(words: usize, least: Option<usize>) -> Self {
-        Self { words, rows: least.map_or(words, |least| least.max(words)) }
-    }
-
-    /// The head with masked rows that pad its vocabulary.
-    pub fn pad(self, head: HeadConfig) -> HeadConfig {
-        if self.rows > self.words { head.with_vocab_multiple(self.rows) } else { head }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_contexts_of_a_mixture_read_facets_unless_told_otherwise() {
-        #[derive(clap::Parser)]
-        struct Line {
-            #[command(flatten)]
-            head: HeadArgs,
-        }
-        let facets = |line: &str, layers, context| {
-            let words = std::iter::once("line").chain(line.split_whitespace());
-            let facets = <Line as clap::Parser>::try_parse_from(words).unwrap().head.facets(layers, context);
-            facets.map(|facets| (facets.layers, facets.window))
-        };
-        assert_eq!(facets("--head mos", 3, 64), Some((3, 3)));
-        assert_eq!(facets("--head moc --activation residual", 1, 2), Some((2, 2)));
-        assert_eq!(facets("--head mos --facets 1x2", 3, 64), Some((1, 2)));
-        for line in
-            ["--head mos --facets none", "--head mos --activation tanh", "--head softmax", "--head plif"]
-        {
-            assert_eq!(facets(line, 3, 64), None, "{line}");
-        }
-    }
-
-    #[test]
-    fn a_vocabulary_is_padded_to_as_many_rows_as_are_asked_for() {
-        let rows = |least| {
-            let size = Size::new(1000, least);
-            let head = size.pad(HeadConfig::softmax(4, size.words));
-            assert_eq!((head.vocab, head.rows()), (1000, size.rows));
-            size.rows
-        };
-        assert_eq!(
-            [rows(None), rows(Some(5)), rows(Some(1000)), rows(Some(262_144))],
-            [1000, 1000, 1000, 262_144]
-        );
     }
 }
