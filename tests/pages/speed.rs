@@ -17,12 +17,19 @@ const ROWS: [(&str, &str); 12] = [
     ("paper step, mos", "`paper` step, MoS"),
 ];
 
-/// The lines of the table: our milliseconds and how many times as fast that is, on two machines in two precisions.
+/// The files of the machines, and whether they were measured in bf16 too.
+const MACHINES: [(&str, bool); 3] =
+    [("2026-11-22-epyc-2-cores", true), ("2026-11-24-intel-amx", true), ("2026-11-28-amd-avx2", false)];
+
+/// The lines of the table: our milliseconds and how many times as fast that is, on each machine in each precision.
 pub fn speed() -> Vec<String> {
-    let machines = ["2026-11-22-epyc-2-cores", "2026-11-24-intel-amx"].map(read);
+    let machines = MACHINES.map(|(name, bf16)| (read(name), bf16));
     let line = |(what, name): (&str, &str)| {
-        let cells = machines.iter().flat_map(|runs| {
-            [("full", "PyTorch"), ("bf16", "PyTorch, bf16")]
+        let cells = machines.iter().flat_map(|(runs, bf16)| {
+            let precisions = [("full", "PyTorch"), ("bf16", "PyTorch, bf16")];
+            precisions
+                .into_iter()
+                .take(1 + usize::from(*bf16))
                 .map(|(precision, peer)| cell(runs, what, precision, peer))
         });
         format!("| {name} | {} |", cells.collect::<Vec<_>>().join(" | "))
