@@ -68,7 +68,7 @@ pub fn multiply_rounded<'a, 'b, T: Real>(
 /// Who makes a product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Route {
-    /// `faer`, straight from the factors.
+    /// `faer`, straight from the factors, but for blocks of one that it is slow to read.
     Plain,
     /// `faer`, from blocks that are rounded or widened first.
     Blocked,
