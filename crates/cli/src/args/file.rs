@@ -189,14 +189,32 @@ mod tests {
     }
 
     #[test]
+    fn some_settings_replace_the_presets() {
+        let file = read(
+            r#"{"preset": "paper", "head": "plif", "data": "d", "model": {"knots": 9, "dropouts": {"weight": 0.25}},
+                "train": {"lr": 7, "small_batch": 4}, "text": {"lower_case": true}}"#,
+        )
+        .unwrap();
+        assert_eq!((file.preset, file.head, file.device), (Some(Preset::Paper), Some(HeadKind::Plif), None));
+        let base = Preset::Paper.model(HeadKind::Plif, 50);
+        let mut expected = ModelConfig { knots: 9, ..base.clone() };
+        expected.dropouts.weight = 0.25;
+        assert_eq!(file.model(&base), expected);
+        let base = Preset::Paper.train();
+        assert_eq!(file.train(&base), TrainConfig { lr: 7.0, small_batch: Some(4), ..base });
+        let text = TextConfig::default();
+        assert_eq!(file.text(&text), TextConfig { lower_case: true, ..text });
+        // An empty object changes nothing.
+        let base = Preset::Small.model(HeadKind::Mos, 50);
+        assert_eq!(read("{}").unwrap().model(&base), base);
+    }
+
+    #[test]
     fn the_last_lstm_goes_with_the_width_of_another_head() {
         let sizes = |text: &str, head| read(text).unwrap().model(&Preset::Small.model(head, 50)).lstm_sizes;
         let width = r#"{"model": {"d_embedding": 20}}"#;
         assert_eq!(sizes(width, HeadKind::Softmax), [256, 20]);
         assert_eq!(sizes(width, HeadKind::Mos), [256, 128]);
-        // An empty object changes nothing.
-        let base = Preset::Small.model(HeadKind::Mos, 50);
-        assert_eq!(read("{}").unwrap().model(&base), base);
         let of_mos = r#"{"head": "mos", "model": {"d_embedding": 20, "lstm_sizes": [30, 40]}}"#;
         assert_eq!(sizes(of_mos, HeadKind::Mos), [30, 40]);
         assert_eq!(sizes(of_mos, HeadKind::Gss), [30, 20]);
@@ -214,6 +232,7 @@ mod tests {
             (r#"{"preset": "huge"}"#, "unknown preset `huge`"),
             (r#"{"device": "abacus"}"#, "unknown device `abacus`"),
             (r#"{"head": "mos", "model": {"head": "gss"}}"#, "head is mos, but model.head is gss"),
+            (r#"{"finetunes": "first"}"#, "a run that was finetuned from `first`"),
             ("[]", "it must hold an object"),
             (
                 r#"["small", "mos", null, null, {}, {}, {"lr": 3}, null, null, null, null, null]"#,

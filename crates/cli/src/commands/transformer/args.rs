@@ -217,4 +217,17 @@ mod tests {
             assert_eq!(facets(line, 3, 64), None, "{line}");
         }
     }
+
+    #[test]
+    fn a_vocabulary_is_padded_to_as_many_rows_as_are_asked_for() {
+        for (line, rows) in [
+            ("line", 1000),
+            ("line --vocab-size 5", 1000),
+            ("line --vocab-size 1000", 1000),
+            ("line --vocab-size 262144", 262_144),
+        ] {
+            let head = TransformerArgs::try_parse_from(line.split(' ')).unwrap().model(1000).head;
+            assert_eq!((head.vocab, head.rows()), (1000, rows), "{line}");
+        }
+    }
 }
