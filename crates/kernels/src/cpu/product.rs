@@ -68,9 +68,9 @@ pub fn multiply_rounded<'a, 'b, T: Real>(
 /// Who makes a product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Route {
-    /// `faer`, straight from the factors, but for blocks of one that it is slow to read.
+    /// `faer`, straight from the factors.
     Plain,
-    /// `faer`, from blocks that are rounded or widened first.
+    /// `faer`, from copies of blocks, rounded or widened, or of a factor that it is slow to read.
     Blocked,
     /// The processor's instructions for pairs of bfloat16.
     #[cfg(target_arch = "x86_64")]
@@ -92,7 +92,9 @@ impl Route {
     /// Without instructions for bfloat16.
     fn portable<T: Real>(a: Factor<'_, T>, b: Factor<'_, T>, precision: Precision) -> Self {
         match (a, b) {
-            (Factor::Wide(_), Factor::Wide(_)) if precision == Precision::Full => Self::Plain,
+            (Factor::Wide(a), Factor::Wide(_)) if precision == Precision::Full && !blocked::is_far(a) => {
+                Self::Plain
+            }
             _ => Self::Blocked,
         }
     }
@@ -135,9 +137,7 @@ fn product<T: Real>(
                 (Route::Plain, Factor::Wide(a), Factor::Wide(b)) if few => {
                     few_rows::multiply(out, a, b, accumulate)
                 }
-                (Route::Plain, Factor::Wide(a), Factor::Wide(b)) if !blocked::is_far(a) => {
-                    blocks(out, a, b, accumulate)
-                }
+                (Route::Plain, Factor::Wide(a), Factor::Wide(b)) => blocks(out, a, b, accumulate),
                 _ => blocked::multiply(out, a, b, accumulate, digits),
             });
         }
@@ -356,6 +356,11 @@ mod tests {
             assert_eq!(Route::portable(double, double, precision), Route::Blocked);
         }
         assert_eq!(Route::portable(wide, short_of_f32, full), Route::Blocked);
+        // A page of memory and more from column to column.
+        let far = [0f32; 65 * 1024];
+        let far: Factor<'_, f32> = Matrix::new(&far, 65, 1024).into();
+        assert_eq!(Route::portable(far.t(), far, full), Route::Blocked);
+        assert_eq!(Route::portable(far, far.t(), full), Route::Plain);
 
         let pairs = |route: Route| route != Route::Plain && route != Route::Blocked;
         let found = pairs(Route::of(wide, wide, bf16));
