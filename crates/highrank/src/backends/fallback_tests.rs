@@ -40,7 +40,6 @@ fn input(map: MapFunction, device: &Device) -> Likelihood {
                 values: mask.mul_scalar(2.0).into(),
                 rows: Some(Arc::from([4, 0, 1, 1, 3])),
                 first: 0,
-                keep: 0.5,
             }),
             precision: Precision::Full,
         }),

@@ -75,7 +75,7 @@ pub(super) fn of_tokens(
     dropout: Option<LatentDropout>,
 ) -> (Floats, Option<LatentMask>) {
     let Tokens { hidden, leading, kept, latent_mask } = tokens;
-    let Some(LatentDropout { probability, time_axis }) = dropout else { return (hidden, None) };
+    let Some(LatentDropout { time_axis, .. }) = dropout else { return (hidden, None) };
     let (sequences, rows) = sequences(&leading, time_axis);
     let values = match latent_mask {
         Some(mask) => {
@@ -91,7 +91,7 @@ pub(super) fn of_tokens(
             .map(|values| if copies == 1 { values } else { Tensor::cat(vec![values; copies], 1) }),
     };
     let mask = values.map(|values| {
-        let mut mask = LatentMask { values: values.into(), rows, first: 0, keep: 1.0 - probability };
+        let mut mask = LatentMask { values: values.into(), rows, first: 0 };
         if let Some(kept) = kept {
             mask.rows = Some(kept.iter().map(|n| mask.row(*n as usize, sequences) as u32).collect());
         }

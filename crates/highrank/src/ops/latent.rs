@@ -43,14 +43,12 @@ pub struct LatentArgs<F = Floats> {
 /// A locked dropout mask. A constant: no gradient flows to it.
 #[derive(Debug, Clone)]
 pub struct LatentMask<F = Floats> {
-    /// 0 or `1/keep`, shape `[M, F]`.
+    /// 0 or the inverse of the probability of keeping a feature, shape `[M, F]`.
     pub values: F,
     /// The row of each token: token n has row `rows[first + n]`; without a list, row `(first + n) mod M`.
     pub rows: Option<Arc<[u32]>>,
     /// Where the first token stands.
     pub first: usize,
-    /// Probability of keeping a feature.
-    pub keep: f64,
 }
 
 impl<F> LatentArgs<F> {
@@ -66,7 +64,6 @@ impl<F> LatentArgs<F> {
                 values: f(mask.values),
                 rows: mask.rows,
                 first: mask.first,
-                keep: mask.keep,
             }),
             precision: self.precision,
         }
@@ -148,7 +145,7 @@ fn pre_activations<B: Rounding>(args: &LatentArgs<Floats<B>>) -> Floats<B> {
 
 /// Gradients of `Σ grad ∘ h`, where `output` is `h`.
 ///
-/// The gradient of the pre-activations is `grad ∘ mask ∘ (1 − t²)`, `t` their tanh, which is `h·keep` where a feature is kept. Where
+/// The gradient of the pre-activations is `grad ∘ mask ∘ (1 − t²)`, `t` their tanh, which is `h/mask` where a feature is kept. Where
 /// the hidden state has been added to it, the difference of the two would have lost digits: `t` is computed again. Linear
 /// contexts have no last factor.
 pub fn latent_backward<B: Rounding>(
@@ -158,9 +155,16 @@ pub fn latent_backward<B: Rounding>(
     wanted: LatentWanted,
 ) -> LatentGradients<Floats<B>> {
     let mut args = args.widened();
-    let keep = args.mask.as_ref().map_or(1.0, |mask| mask.keep);
     let tanh = match args.activation {
-        Activation::Tanh => Some(output.mul_scalar(keep)),
+        Activation::Tanh => Some(match &args.mask {
+            Some(mask) => {
+                let dropped = mask.values.clone().at_most(0.0);
+                let inverse =
+                    mask.values.zeros_like().add_scalar(1.0) / mask.values.clone().fill_where(dropped, 1.0);
+                times(output, Some(LatentMask { values: inverse, ..mask.clone() }))
+            }
+            None => output,
+        }),
         Activation::Linear => None,
         Activation::Residual => Some(pre_activations(&args).tanh()),
     };

@@ -120,14 +120,13 @@ fn backward_of_run(
     grad: Floats<CubeBackend>,
     wanted: LatentWanted,
 ) -> LatentGradients<Floats<CubeBackend>> {
-    let keep = args.mask.as_ref().map_or(1.0, |mask| mask.keep);
     let d_sums = match args.activation {
-        Activation::Tanh => masked(&args, Some((output, keep)), grad.clone()),
+        Activation::Tanh => masked(&args, Some((output, Tanh::Masked)), grad.clone()),
         Activation::Linear => masked(&args, None, grad.clone()),
         Activation::Residual => {
             let tanh =
                 forward_of_run(LatentArgs { activation: Activation::Tanh, mask: None, ..args.clone() });
-            masked(&args, Some((tanh, 1.0)), grad.clone())
+            masked(&args, Some((tanh, Tanh::Itself)), grad.clone())
         }
     };
     let is_past = args.activation == Activation::Residual && wanted.hidden;
@@ -135,10 +134,10 @@ fn backward_of_run(
     portable::gradients(args, d_sums, past, wanted, product)
 }
 
-/// `grad ∘ mask`, and of a tanh with the number that it is to be multiplied by its slope too, shape `[N, F]`.
+/// `grad ∘ mask`, times the slope of a tanh, if there is one, shape `[N, F]`.
 fn masked(
     args: &LatentArgs<Floats<CubeBackend>>,
-    tanh: Option<(Floats<CubeBackend>, f64)>,
+    tanh: Option<(Floats<CubeBackend>, Tanh)>,
     grad: Floats<CubeBackend>,
 ) -> Floats<CubeBackend> {
     let ([tokens, _], [_, features]) = (args.hidden.dims(), args.weight.dims());
@@ -148,14 +147,13 @@ fn masked(
     if tanh.is_none() && args.mask.is_none() {
         return Floats::new(grad);
     }
-    let has_slope = tanh.is_some();
-    let (output, keep) = match tanh {
-        Some((output, keep)) => {
+    let (output, tanh) = match tanh {
+        Some((output, tanh)) => {
             let output = contiguous(output.cast(DType::F32));
             expect(&output, "output of the latent layer", [tokens, features], DType::F32);
-            (output, keep)
+            (output, tanh)
         }
-        None => (empty(&grad, [1], DType::F32), 1.0),
+        None => (empty(&grad, [1], DType::F32), Tanh::None),
     };
     let d_sum = empty(&grad, [tokens, features], DType::F32);
     let mask = Mask::new(&grad, args.mask.clone());
@@ -164,7 +162,7 @@ fn masked(
         launch!(
             grad, one_unit_each(&grad, tokens * features), backward;
             output, grad, mask.values, mask.rows, d_sum;
-            count, features as u32, mask.period, mask.first, keep as f32, mask.kind, has_slope
+            count, features as u32, mask.period, mask.first, mask.kind, tanh
         );
     }
     Floats::new(d_sum)
@@ -186,6 +184,17 @@ enum Rows {
     Periodic,
     /// The row of each token is listed.
     Listed,
+}
+
+/// What a kernel is given of the tanh whose slope it multiplies by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Tanh {
+    /// There is none.
+    None,
+    /// The tanh.
+    Itself,
+    /// Its product with the mask.
+    Masked,
 }
 
 /// A mask as the kernels take it.
@@ -281,7 +290,7 @@ fn forward(
     }
 }
 
-/// The gradient of `x + b`, `grad ∘ mask ∘ (1 − t²)` with `t = output·keep`, or without the slope `grad ∘ mask`.
+/// The gradient of `x + b`, `grad ∘ mask ∘ (1 − t²)` with `t` the output over the mask, or without the slope `grad ∘ mask`.
 #[cube(launch_unchecked)]
 #[allow(clippy::too_many_arguments)]
 fn backward(
@@ -294,22 +303,28 @@ fn backward(
     features: u32,
     period: u32,
     first: u32,
-    keep: f32,
     #[comptime] kind: Rows,
-    #[comptime] has_slope: bool,
+    #[comptime] tanh: Tanh,
 ) {
     let mut at = ABSOLUTE_POS as u32;
     while at < count {
-        let mut slope = 1.0_f32;
-        if comptime!(has_slope) {
-            let t = output[at as usize] * keep;
-            slope -= t * t;
-        }
+        let mut kept = 1.0_f32;
         if comptime!(kind != Rows::None) {
             let row = mask_row(at / features, rows, period, first, kind);
-            slope *= mask[(row * features + at % features) as usize];
+            kept = mask[(row * features + at % features) as usize];
         }
-        d_sum[at as usize] = grad[at as usize] * slope;
+        let mut slope = 1.0_f32;
+        if comptime!(tanh != Tanh::None) {
+            let mut t = output[at as usize];
+            if comptime!(tanh == Tanh::Masked && kind != Rows::None) {
+                // Dropped, both are 0.
+                if kept > 0.0 {
+                    t /= kept;
+                }
+            }
+            slope -= t * t;
+        }
+        d_sum[at as usize] = grad[at as usize] * (kept * slope);
         at += CUBE_COUNT_X * CUBE_DIM_X;
     }
 }
@@ -343,7 +358,7 @@ mod tests {
             hidden: spread([TOKENS, 7], 1),
             weight: spread([7, FEATURES], 2),
             bias: bias.then(|| spread([FEATURES], 3)),
-            mask: (period > 0).then(|| LatentMask { values: mask(period), rows: None, first: 4, keep: 0.5 }),
+            mask: (period > 0).then(|| LatentMask { values: mask(period), rows: None, first: 4 }),
             precision,
         }
     }

@@ -146,11 +146,10 @@ pub(super) fn pull_back<T: Real>(
         Activation::Linear if layer.mask.is_none() => None,
         activation => {
             let (arch, mask_row) = (Arch::new(), mask_row(layer));
-            let keep = T::of(layer.mask.as_ref().map_or(1.0, |mask| mask.keep));
             let rows = grad.chunks_exact_mut(features).zip(output.chunks_exact(features));
             share(rows.enumerate(), |(i, (grad, output))| {
                 let mask = mask_row(tokens.start + i);
-                arch.dispatch(Backward { grad, output, mask, keep, activation });
+                arch.dispatch(Backward { grad, output, mask, activation });
             });
             None
         }
@@ -241,7 +240,6 @@ struct Backward<'a, T> {
     grad: &'a mut [T],
     output: &'a [T],
     mask: Option<&'a [T]>,
-    keep: T,
     activation: Activation,
 }
 
@@ -256,7 +254,8 @@ impl<T: Real> WithSimd for Backward<'_, T> {
                 pairs.zip(mask).for_each(|((g, _), m)| *g *= *m);
             }
             Some(mask) => pairs.zip(mask).for_each(|((g, h), m)| {
-                let t = *h * self.keep;
+                // Dropped, both are 0.
+                let t = *h / if *m == T::ZERO { T::ONE } else { *m };
                 *g *= *m * (T::ONE - t * t);
             }),
             None => pairs.for_each(|(g, h)| *g *= T::ONE - *h * *h),

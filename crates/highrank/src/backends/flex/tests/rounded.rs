@@ -84,7 +84,6 @@ fn input(
                 values: mask(features, hidden),
                 rows: Some(Arc::from([1, 0, 0, 1, 1, 0, 1, 0])),
                 first: 0,
-                keep: 0.5,
             }),
             precision,
         }),
