@@ -1,5 +1,6 @@
 //! Masked words on every path: the head without them, gradients of exactly 0, and no number that is none.
 
+use burn::module::Param;
 use burn::optim::decay::WeightDecayConfig;
 use burn::optim::{AdamWConfig, GradientsParams, ModuleOptimizer, SgdConfig};
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
@@ -398,6 +399,26 @@ fn one_word_left_has_probability_one() {
             assert_close(&values(loss.clone()), &[0.0], 1e-6, &format!("{config:?}"));
             let gradients = all_gradients(&head, &hidden, loss);
             assert!(gradients.iter().all(|x| x.abs() < 1e-6), "{config:?}: {gradients:?}");
+        }
+    }
+}
+
+/// The lowest number of a type masks as −∞ does.
+#[test]
+fn a_bias_of_the_lowest_number_masks() {
+    for device in cpus() {
+        for config in all_heads(VOCAB) {
+            let lowest = |device: &Device| {
+                let head = head(&config, (device, DType::F32));
+                let bias = head.decoder.bias.as_ref().unwrap().val();
+                let bias = bias.slice_fill(5..6, f32::MIN).detach();
+                let mut masked = head;
+                masked.decoder.bias = Some(Param::from_tensor(bias));
+                values(masked.forward(tensor::<2>([TOKENS, config.d_hidden], 1, (device, DType::F32))))
+            };
+            let (plain, tracked) = (lowest(&device), lowest(&device.clone().autodiff()));
+            assert_close(&tracked, &plain, 1e-5, &format!("{config:?}"));
+            assert!(plain.iter().skip(5).step_by(VOCAB).all(|log_prob| *log_prob == f64::NEG_INFINITY));
         }
     }
 }

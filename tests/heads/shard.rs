@@ -319,6 +319,40 @@ fn a_beam_search_finds_what_that_of_the_whole_finds() {
     }
 }
 
+#[test]
+fn words_may_be_of_any_integer_type() {
+    let on = (&ad(), DType::F64);
+    for config in [softmax(VOCAB), mos(VOCAB).with_bias(false)] {
+        let whole = head(&config, on);
+        on_ranks(2, &whole, |head| {
+            let loss = |dtype: DType| {
+                let words = some_targets(on.0).cast(dtype);
+                let options = LossOptions::new().with_ignore_index(IGNORED);
+                Ok::<_, ShardError>(values(head.loss_with(hidden(&config, on), words, &options)?.value))
+            };
+            assert_eq!(loss(DType::I32)?, loss(DType::I64)?, "{config:?}");
+            Ok(())
+        });
+    }
+}
+
+/// A temperature at which every word but the best is beyond f64.
+#[test]
+fn draws_at_next_to_no_temperature_are_the_best_words() {
+    let on = (&cpu(), DType::F64);
+    for config in [softmax(VOCAB), mos(VOCAB)] {
+        let whole = head(&config, on);
+        let state = || tensor::<2>([40, config.d_hidden], 5, on);
+        let want = integers(whole.top_k(state(), 1).words);
+        on_ranks(2, &whole, |head| {
+            let sampling = Sampling::new().with_temperature(1e-31);
+            let got = head.sample::<2, 1>(state(), &sampling, &mut Pcg64::seed_from_u64(1))?;
+            assert_eq!(integers(got), want, "{config:?}");
+            Ok(())
+        });
+    }
+}
+
 /// Words at a temperature are drawn in the vocabulary's order, not in that of their probabilities as of a whole head.
 #[test]
 fn draws_at_a_temperature_have_its_distribution() {

@@ -47,9 +47,10 @@ impl Divergence {
             Self::JensenShannon { beta } => {
                 let of_t = log_t.clone().add_scalar(beta.ln());
                 let of_s = log_s.clone().add_scalar((1.0 - beta).ln());
-                let distance = of_t.clone() - of_s.clone();
-                let of_t_is_larger = distance.at_least(0.0);
-                let log_m = of_t.keep_where(of_t_is_larger, of_s) + (-distance.abs()).exp().log1p();
+                let of_t_is_larger = (of_t.clone() - of_s.clone()).at_least(0.0);
+                // A constant, so that the derivative is right where both are equal, too.
+                let larger = of_t.clone().keep_where(of_t_is_larger, of_s.clone()).detach();
+                let log_m = ((of_t - larger.clone()).exp() + (of_s - larger.clone()).exp()).log() + larger;
                 let own = s * (log_s - log_m.clone()).mul_scalar(1.0 - beta);
                 (t * (log_t - log_m).mul_scalar(beta) + own.clone(), -own)
             }
@@ -97,6 +98,42 @@ impl Divergence {
                 };
                 [half * excess.abs(), -half * s * sign]
             }
+        }
+    }
+}
+
+#[cfg(all(test, feature = "flex"))]
+mod tests {
+    use burn::tensor::activation::log_softmax;
+    use burn::tensor::{Device, Tensor};
+
+    use super::*;
+
+    /// The composed form is differentiated as it stands.
+    #[test]
+    fn the_gradient_is_right_where_both_have_the_same_of_a_word() {
+        let on = (&Device::flex().autodiff(), DType::F64);
+        let teacher = [[0.5f64, 0.25, 0.25]];
+        let divergence = |logits: [f64; 3]| {
+            let logits = Tensor::<2>::from_data([logits], on).require_grad();
+            let log_t = Tensor::<2>::from_data(teacher, on).log();
+            let beta = Divergence::JensenShannon { beta: 0.5 };
+            let (loss, _) =
+                beta.of_rows::<burn::backend::Dispatch>(log_softmax(logits.clone(), 1).into(), log_t.into());
+            (logits, loss.tensor::<1>())
+        };
+        // The first word's probabilities are equal.
+        let at = [0.5f64, 0.3, 0.2].map(f64::ln);
+        let (logits, loss) = divergence(at);
+        let gradient: Vec<f64> = logits.grad(&loss.backward()).unwrap().into_data().iter::<f64>().collect();
+        for (word, got) in gradient.iter().enumerate() {
+            let moved = |step: f64| {
+                let mut logits = at;
+                logits[word] += step;
+                divergence(logits).1.into_scalar::<f64>()
+            };
+            let want = (moved(1e-5) - moved(-1e-5)) / 2e-5;
+            assert!((got - want).abs() < 1e-9, "word {word}: {got} against {want}");
         }
     }
 }

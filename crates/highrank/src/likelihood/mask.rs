@@ -47,13 +47,12 @@ impl<B: Backend> Vocabulary<B> {
             }
         }
         let words = constant.at_most(MASKING_BIAS);
-        let finite = constant.clone().fill_where(words.clone(), 0.0);
         let unmasked = constant.zeros_like().add_scalar(1.0).fill_where(words.clone(), 0.0);
         // Not along the row: of a single row of logits, Burn's fusion would merge it with their sums, which come out wrong (0.22).
         let is_any_left = unmasked.clone().reshape([size]).max().reshape([1, 1]);
         let masked = Masked {
             no_word_left: (-is_any_left).add_scalar(1.0),
-            minus_infinity: constant - finite,
+            minus_infinity: constant.zeros_like().fill_where(words.clone(), f64::NEG_INFINITY),
             unmasked,
             words: words.clone(),
         };

@@ -107,20 +107,21 @@ impl CountedTokens {
         if self.weights.is_none() && self.divisors.is_none() {
             return Shares::even(self.rows.scored(), on);
         }
-        let weights = self.weights(on).cast(on.1);
+        let weights = self.weights(on);
         let divisors = self.divisors.clone().map_or_else(|| weights.clone(), |sums| sums.cast(on.1));
         Shares::weighted(weights, divisors)
     }
 
     /// What the scored tokens count in the mean of their priors, and the sum of that, `[1]`.
     pub(crate) fn prior_shares(&self, on: (&Device, DType)) -> (Tensor<1>, Tensor<1>) {
-        let counts = self.divisors.clone().unwrap_or_else(|| self.weights(on)).cast(on.1);
+        let counts = self.divisors.clone().map_or_else(|| self.weights(on), |sums| sums.cast(on.1));
         (Shares::weighted(counts.clone(), counts.clone()).of_tokens, counts.sum())
     }
 
     /// What the scored tokens are multiplied with in a sum.
     pub(crate) fn weights(&self, on: (&Device, DType)) -> Tensor<1> {
-        self.weights.clone().unwrap_or_else(|| Tensor::ones([self.rows.scored()], on))
+        let of_tokens = self.weights.clone().map(|weights| weights.cast(on.1));
+        of_tokens.unwrap_or_else(|| Tensor::ones([self.rows.scored()], on))
     }
 
     /// Values of all tokens, for those of the scored ones; 0 for the others.

@@ -116,7 +116,7 @@ impl ScoredRows {
 /// Words of a shape that are not masked, if there is one: the most probable by the decoder's bias.
 pub(crate) fn safe_words<const D: usize>(bias: Option<Tensor<1>>, like: &Tensor<D, Int>) -> Tensor<D, Int> {
     match bias {
-        Some(bias) => bias.detach().argmax(0).reshape([1; D]).expand(like.dims()),
+        Some(bias) => bias.detach().argmax(0).cast(like.dtype()).reshape([1; D]).expand(like.dims()),
         None => like.zeros_like(),
     }
 }

@@ -199,16 +199,19 @@ impl ShardedHead {
         let numbers = of_first(&**self.group(), numbers(swept.tokens(), rng))?;
         let OwnWords { input, share } = self.own_words(swept);
         let (input, shares) = (constants(input), share.as_ref().map_or_else(Vec::new, values));
-        let scaled = |row: LogProbs<'_>| -> Vec<f64> {
-            match row {
+        // The largest, and all by what they are below it.
+        let scaled = |row: LogProbs<'_>| -> (f64, Vec<f64>) {
+            let row: Vec<f64> = match row {
                 LogProbs::F32(row) => row.iter().map(|x| f64::from(*x) / temperature).collect(),
                 LogProbs::F64(row) => row.iter().map(|x| *x / temperature).collect(),
-            }
+            };
+            let top = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let top = if top == f64::NEG_INFINITY { NO_WORD } else { top };
+            (top, row.iter().map(|x| x - top).collect())
         };
         let masses = read(Inputs::of(input.clone()), |token, row| {
-            let row = scaled(row);
-            let top = row.iter().copied().fold(NO_WORD, f64::max);
-            let sum: f64 = row.iter().map(|x| (x - top).exp()).sum();
+            let (top, row) = scaled(row);
+            let sum: f64 = row.iter().map(|x| x.exp()).sum();
             Ok(top + sum.ln() + shares.get(token).copied().unwrap_or(0.0) / temperature)
         })?;
         let masses = self.group().gather_f64(&masses)?;
@@ -220,7 +223,7 @@ impl ShardedHead {
         let is_own: Vec<bool> = places.iter().map(|(rank, _)| *rank == self.group().rank()).collect();
         let words = read(Inputs::of(input), |token, row| {
             Ok(match is_own[token] {
-                true => draw_in_order(&scaled(row), places[token].1),
+                true => draw_in_order(&scaled(row).1, places[token].1),
                 false => Drawn::AllMasked,
             })
         })?;

@@ -138,7 +138,8 @@ impl ShardedHead {
     /// The rank that holds each word; of what is no word, any.
     fn owners(&self, words: &Tensor<2, Int>) -> Tensor<2, Int> {
         let share = &self.shared.share;
-        let is_beyond = |rank| words.clone().greater_equal_elem(share.start_of(rank) as i64).int();
+        let is_beyond =
+            |rank| words.clone().greater_equal_elem(share.start_of(rank) as i64).int().cast(words.dtype());
         (1..share.group().size()).fold(words.zeros_like(), |owners, rank| owners + is_beyond(rank))
     }
 

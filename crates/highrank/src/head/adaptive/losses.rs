@@ -112,8 +112,10 @@ impl AdaptiveHead<'_> {
             let head_rows = self.head_cluster.decoder.rows();
             return Ok(Division::of_distributions(clusters, words, rows, head_rows));
         }
+        let mut rounding = 0.0;
         let listed: Vec<Vec<(usize, f64)>> = match &options.distribution {
             Some(TargetDistribution::Teacher { ids, probs }) => {
+                rounding = probs.dtype().finfo().expect("a float type").epsilon;
                 let probs = probs.clone().reshape([probs.num_elements()]).tensor::<1>();
                 assert_constant(probs.is_tracked());
                 let (ids, probs) = (ids.clone().into_data(), probs.into_data());
@@ -127,7 +129,7 @@ impl AdaptiveHead<'_> {
         let unmasked = self.unmasked()?;
         let all = Words::new(&unmasked);
         let targets = listed.into_iter().zip(words).map(|(listed, word)| match word {
-            Some(_) => Target::new(listed, smoothing, &all),
+            Some(_) => Target::new(listed, rounding, smoothing, &all),
             None => Target::nothing(),
         });
         Ok(Division::of_targets(clusters, words, &targets.collect::<Vec<_>>(), &unmasked, on))

@@ -35,10 +35,13 @@ pub(super) struct Target {
 impl Target {
     /// Of listed words, what they leave of 1 shared by the other unmasked words, smoothed: `(1 − ε) q + ε/V'` on the `V'` unmasked
     /// words.
-    pub(super) fn new(listed: Vec<(usize, f64)>, smoothing: f64, all: &Words<'_>) -> Self {
+    ///
+    /// - rounding: what each probability may be off by; they leave nothing if it is no more than that
+    pub(super) fn new(listed: Vec<(usize, f64)>, rounding: f64, smoothing: f64, all: &Words<'_>) -> Self {
         let of_listed = listed.iter().map(|(_, probability)| probability).sum::<f64>();
         let others = all.unlisted(&listed);
-        let left = (1.0 - of_listed).clamp(0.0, 1.0);
+        let left = (1.0 - of_listed).min(1.0);
+        let left = if left <= rounding * listed.len() as f64 { 0.0 } else { left };
         let share = if others > 0 { left / others as f64 } else { 0.0 };
         let (keep, smooth) = (1.0 - smoothing, smoothing / all.count as f64);
         let smoothed = |(word, probability): (usize, f64)| {
@@ -100,5 +103,25 @@ impl Target {
             ids: Tensor::<2, Int>::from_data(TensorData::new(ids, shape), device).into(),
             probs: Tensor::<2>::from_data(TensorData::new(probs, shape), (device, dtype)).into(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounded_probabilities_leave_nothing() {
+        let all = Words::new(&[true; 9]);
+        let level = |probabilities: [f64; 3], rounding: f64| {
+            let listed = probabilities.into_iter().enumerate().collect();
+            Target::new(listed, rounding, 0.0, &all).level
+        };
+        let rounded = [0.7_f32, 0.2, 0.1].map(f64::from);
+        assert!(rounded.iter().sum::<f64>() < 1.0);
+        assert_eq!(level(rounded, f32::EPSILON.into()), 0.0);
+        assert_eq!(level([0.5, 0.3, 0.4], f64::EPSILON), 0.0);
+        assert_eq!(level([0.25, 0.25, 0.125], f32::EPSILON.into()), 0.375 / 6.0);
+        assert!(level([0.7, 0.2, 0.1 - 1e-8], f64::EPSILON) > 0.0);
     }
 }
