@@ -89,8 +89,8 @@ impl Comparison {
     pub fn add_rows(&mut self, a: &[f64], b: &[f64], targets: &[usize]) -> Result<(), AnalysisError> {
         let vocab = self.columns;
         let expected = targets.len();
-        for (what, values) in [("model A's block", a), ("model B's block", b)] {
-            let got = rows::check(values, vocab, self.tokens)?;
+        for (what, values) in [("model A", a), ("model B", b)] {
+            let got = rows::check(what, values, vocab, self.tokens)?;
             if got != expected {
                 return Err(AnalysisError::Rows { what, got, expected });
             }
@@ -118,8 +118,8 @@ impl Comparison {
         b: Tensor<D>,
         targets: &[usize],
     ) -> Result<(), AnalysisError> {
-        let a = rows::read("model A's block", a, self.columns)?;
-        let b = rows::read("model B's block", b, self.columns)?;
+        let a = rows::read("model A", a, self.columns)?;
+        let b = rows::read("model B", b, self.columns)?;
         self.add_rows(&a, &b, targets)
     }
 
@@ -234,7 +234,7 @@ mod tests {
         let message = |result: Result<(), AnalysisError>| result.unwrap_err().to_string();
         assert_eq!(
             message(comparison.add_rows(&row, &row, &[0, 1])),
-            "model A's block has 1 rows, but there are 2 contexts"
+            "model A has 1 rows, but there are 2 contexts"
         );
         assert_eq!(
             message(comparison.add_rows(&row, &row[..2], &[0])),
@@ -244,6 +244,8 @@ mod tests {
             message(comparison.add_rows(&row, &row, &[3])),
             "the target of context 0 is 3, outside the vocabulary 0..3"
         );
+        let error = message(comparison.add_rows(&row, &[MASKED; 3], &[0]));
+        assert!(error.starts_with("row 0 of model B is -inf throughout"), "{error}");
         assert_eq!(comparison.tokens(), 0);
         comparison.add_rows(&row, &row, &[2]).unwrap();
         assert_eq!(comparison.gains()[0].top_a.len(), 3);

@@ -116,7 +116,7 @@ impl RowAnalysis for PairwiseKl {
 
     fn add_rows(&mut self, values: &[f64]) -> Result<(), AnalysisError> {
         let columns = self.columns();
-        let count = rows::check(values, columns, self.rows)?;
+        let count = rows::check(rows::MATRIX, values, columns, self.rows)?;
         if self.rows == 0 {
             self.first.copy_from_slice(&values[..columns]);
         }
@@ -193,10 +193,10 @@ mod tests {
         divergence.add_rows(&[0.5f64.ln(); 2]).unwrap();
         assert_eq!(divergence.mean_distinct_pairs().unwrap_err().to_string(), too_few(1));
         let error = divergence.add_rows(&[0.0, f64::NAN]).unwrap_err().to_string();
-        let want = "row 1, column 1 is NaN, but a log-probability must be finite, or -inf for a masked word";
+        let want = "row 1, column 1 of the matrix is NaN, but a log-probability must be finite, or -inf for a masked word";
         assert_eq!(error, want);
         let error = divergence.add_rows(&[-1.0, -1.0, MASKED, MASKED]).unwrap_err().to_string();
-        let want = "row 2 is -inf throughout, but a distribution needs at least one word that is not masked";
+        let want = "row 2 of the matrix is -inf throughout, but a distribution needs at least one word that is not masked";
         assert_eq!(error, want);
         assert_eq!(divergence.rows, 1);
     }

@@ -17,7 +17,7 @@ pub enum AnalysisError {
     /// A block of rows over another vocabulary.
     #[error("{what} has {got} columns, but the analysis is over a vocabulary of {expected} words")]
     Columns {
-        /// Which block.
+        /// Whose rows.
         what: &'static str,
         /// Its columns.
         got: usize,
@@ -35,7 +35,7 @@ pub enum AnalysisError {
     /// Blocks that belong together have different numbers of rows.
     #[error("{what} has {got} rows, but there are {expected} contexts")]
     Rows {
-        /// Which block.
+        /// Whose rows.
         what: &'static str,
         /// Its rows.
         got: usize,
@@ -54,9 +54,11 @@ pub enum AnalysisError {
     },
     /// NaN or +∞ among the values.
     #[error(
-        "row {row}, column {column} is {value}, but a log-probability must be finite, or -inf for a masked word"
+        "row {row}, column {column} of {what} is {value}, but a log-probability must be finite, or -inf for a masked word"
     )]
     NotFinite {
+        /// Whose rows.
+        what: &'static str,
         /// Row of the first such value, counted from 0 over all blocks.
         row: usize,
         /// Its column.
@@ -77,8 +79,12 @@ pub enum AnalysisError {
         value: f64,
     },
     /// All words of a row are masked.
-    #[error("row {row} is -inf throughout, but a distribution needs at least one word that is not masked")]
+    #[error(
+        "row {row} of {what} is -inf throughout, but a distribution needs at least one word that is not masked"
+    )]
     NoWord {
+        /// Whose rows.
+        what: &'static str,
         /// The row, counted from 0 over all blocks.
         row: usize,
     },

@@ -43,7 +43,7 @@ impl Spectrum {
     /// # Ok::<(), highrank::analysis::AnalysisError>(())
     /// ```
     pub fn of(values: &[f64], columns: usize) -> Result<Self, AnalysisError> {
-        let rows = rows::check(values, columns, 0)?;
+        let rows = rows::check(rows::MATRIX, values, columns, 0)?;
         let words = Words::of(&values[..columns]);
         words.check(values, 0)?;
         let values = words.pick(values);
@@ -229,7 +229,7 @@ impl RowAnalysis for SpectrumBuilder {
     }
 
     fn add_rows(&mut self, values: &[f64]) -> Result<(), AnalysisError> {
-        let rows = rows::check(values, self.columns, self.rows)?;
+        let rows = rows::check(rows::MATRIX, values, self.columns, self.rows)?;
         let words = self.words.clone().unwrap_or_else(|| Words::of(&values[..self.columns]));
         words.check(values, self.rows)?;
         self.rows += rows;
@@ -288,7 +288,7 @@ mod tests {
         );
         assert_eq!(
             Spectrum::of(&[0.0, 1.0, 2.0, f64::INFINITY], 2).unwrap_err().to_string(),
-            "row 1, column 1 is inf, but a log-probability must be finite, or -inf for a masked word"
+            "row 1, column 1 of the matrix is inf, but a log-probability must be finite, or -inf for a masked word"
         );
         assert_eq!(
             Spectrum::of(&[0.0, 1.0, 2.0, MASKED], 2).unwrap_err().to_string(),
@@ -382,13 +382,17 @@ mod tests {
         );
         builder.add_rows(&[1.0, 0.0, 0.0, 2.0, 1.0, 1.0]).unwrap();
         let error = builder.add_rows(&[1.0, 1.0, f64::NAN, 1.0]).unwrap_err().to_string();
-        let want = "row 4, column 0 is NaN, but a log-probability must be finite, or -inf for a masked word";
+        let want = "row 4, column 0 of the matrix is NaN, but a log-probability must be finite, or -inf for a masked word";
         assert_eq!(error, want);
         let error = builder.add_rows(&[1.0, 1.0, MASKED, 1.0]).unwrap_err().to_string();
         let want = "row 4, column 0 is -inf, but row 0 does not mask the word: all rows of a matrix must mask the same words";
         assert_eq!(error, want);
         assert!(
-            builder.add_rows(&[MASKED; 2]).unwrap_err().to_string().starts_with("row 3 is -inf throughout")
+            builder
+                .add_rows(&[MASKED; 2])
+                .unwrap_err()
+                .to_string()
+                .starts_with("row 3 of the matrix is -inf throughout")
         );
         assert_eq!(builder.finish().unwrap().rows(), 3);
     }

@@ -26,7 +26,7 @@ pub trait RowAnalysis {
     /// # Errors
     /// As there, and if the last dimension is not `V`.
     fn add<const D: usize>(&mut self, block: Tensor<D>) -> Result<(), AnalysisError> {
-        self.add_rows(&read("the block", block, self.columns())?)
+        self.add_rows(&read(MATRIX, block, self.columns())?)
     }
 }
 
@@ -42,6 +42,9 @@ pub(super) fn read<const D: usize>(
     }
     Ok(block.into_data().iter::<f64>().collect())
 }
+
+/// What the errors of an analysis call its rows, where there are no others.
+pub(super) const MATRIX: &str = "the matrix";
 
 /// The log-probability of a masked word.
 pub(super) const MASKED: f64 = f64::NEG_INFINITY;
@@ -63,15 +66,20 @@ pub(super) fn count(values: &[f64], columns: usize) -> Result<usize, AnalysisErr
 }
 
 /// Number of rows in `values`, each of finite numbers and masked words; `before` rows were read already.
-pub(super) fn check(values: &[f64], columns: usize, before: usize) -> Result<usize, AnalysisError> {
+pub(super) fn check(
+    what: &'static str,
+    values: &[f64],
+    columns: usize,
+    before: usize,
+) -> Result<usize, AnalysisError> {
     let count = count(values, columns)?;
     for (row, values) in (before..).zip(values.chunks_exact(columns)) {
         let wrong = |value: &f64| value.is_nan() || *value == f64::INFINITY;
         if let Some(column) = values.iter().position(wrong) {
-            return Err(AnalysisError::NotFinite { row, column, value: values[column] });
+            return Err(AnalysisError::NotFinite { what, row, column, value: values[column] });
         }
         if values.iter().all(|value| *value == MASKED) {
-            return Err(AnalysisError::NoWord { row });
+            return Err(AnalysisError::NoWord { what, row });
         }
     }
     Ok(count)

@@ -51,10 +51,11 @@ impl AgainstTruth {
     /// If the values do not make whole rows, one is NaN or +∞, a row is −∞ throughout, or there are more rows of one than
     /// of the other. Nothing is taken in then.
     pub fn add_rows(&mut self, truth: &[f64], model: &[f64]) -> Result<(), AnalysisError> {
-        let count = rows::check(truth, self.columns, self.rows)?;
-        let got = rows::check(model, self.columns, self.rows)?;
+        let count = rows::check("the truth", truth, self.columns, self.rows)?;
+        let what = "the model";
+        let got = rows::check(what, model, self.columns, self.rows)?;
         if got != count {
-            return Err(AnalysisError::Rows { what: "the model's block", got, expected: count });
+            return Err(AnalysisError::Rows { what, got, expected: count });
         }
         self.rows += count;
         for (truth, model) in truth.chunks_exact(self.columns).zip(model.chunks_exact(self.columns)) {
@@ -109,10 +110,13 @@ mod tests {
             "a mean over contexts needs at least 1 contexts, but there are 0"
         );
         let error = fit.add_rows(&[-1.0; 4], &[-1.0; 2]).unwrap_err().to_string();
-        assert_eq!(error, "the model's block has 1 rows, but there are 2 contexts");
+        assert_eq!(error, "the model has 1 rows, but there are 2 contexts");
         let error = fit.add_rows(&[-1.0; 2], &[-1.0; 3]).unwrap_err().to_string();
         assert_eq!(error, "3 values do not make rows of 2 columns");
-        assert!(fit.add_rows(&[-1.0; 2], &[-1.0, f64::INFINITY]).is_err());
+        let error = fit.add_rows(&[-1.0; 2], &[-1.0, f64::INFINITY]).unwrap_err().to_string();
+        assert!(error.starts_with("row 0, column 1 of the model is inf, but"), "{error}");
+        let error = fit.add_rows(&[-1.0, f64::NAN], &[-1.0; 2]).unwrap_err().to_string();
+        assert!(error.starts_with("row 0, column 1 of the truth is NaN, but"), "{error}");
         assert_eq!(fit.rows, 0);
     }
 
