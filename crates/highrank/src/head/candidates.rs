@@ -23,7 +23,8 @@ impl OutputHead {
     /// at the cost of that many rows: a loss over one set of candidates that a whole batch shares, for vocabularies whose
     /// products would be too large.
     ///
-    /// The result shares the parameters, so gradients reach the rows of the candidates; make it in every forward pass.
+    /// The result shares the parameters, so gradients reach the rows of the candidates; make it in every forward pass. Words that
+    /// are masked here are masked there, but [`masked_words`](Self::masked_words) of the result does not list them.
     ///
     /// # Shapes
     /// - words: `[m]`
