@@ -624,5 +624,14 @@ fn weights_of_less_digits_leave_the_others_theirs() {
             let (got, want) = (loss(DType::F32, divisor), loss(DType::F64, divisor));
             assert!(want > 0.0 && (got / want - 1.0).abs() < 1e-14, "{config:?}: {got} against {want}");
         }
+        let thirds = |dtype: DType| {
+            let weights = Tensor::<1>::full([TOKENS], 1.0 / 3.0, (on.0, DType::F64));
+            let classes = Tensor::<1>::ones([VOCAB], (on.0, dtype));
+            let options = LossOptions::new().with_reduction(Reduction::Sum);
+            let options = options.with_token_weights(weights).with_class_weights(classes);
+            values(head.loss_with(hidden.clone(), targets(TOKENS, VOCAB, on.0), &options).value)[0]
+        };
+        let (got, want) = (thirds(DType::F32), thirds(DType::F64));
+        assert!((got / want - 1.0).abs() < 1e-14, "{config:?}: {got} against {want}");
     }
 }

@@ -175,7 +175,10 @@ impl Weights {
         let outside = targets.clone().lower_elem(0).bool_or(targets.clone().greater_elem(last));
         let of_token = classes.clone().select(0, targets.clone().clamp(0, last)).mask_fill(outside, 1.0);
         let product = match weights.clone() {
-            Some(weights) => weights.cast(of_token.dtype()) * of_token,
+            Some(weights) => {
+                let wider = if weights.dtype() == DType::F64 { DType::F64 } else { of_token.dtype() };
+                weights.cast(wider) * of_token.cast(wider)
+            }
             None => of_token,
         };
         let is_alone =
