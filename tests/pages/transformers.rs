@@ -148,20 +148,27 @@ fn time() -> Vec<String> {
 /// The program's own settings, on another text.
 fn defaults() -> Vec<String> {
     let all = stage("defaults");
-    let base = variant(&all, "softmax").same("test_ppl");
-    let names = ["softmax", "mos", "multi-facet"];
-    let lines = HEADS.into_iter().filter(|(name, _)| names.contains(name)).map(|(name, shown)| {
-        let runs = variant(&all, name);
-        let test = runs.same("test_ppl");
-        row(&[
-            shown.to_string(),
-            grouped(runs.same("parameters")),
-            format!("{:.2}", runs.same("valid_ppl")),
-            format!("{test:.2}"),
-            percent(test, base),
-        ])
-    });
-    lines.collect()
+    let mut rates = all.each("lr");
+    rates.sort_by(f64::total_cmp);
+    rates.dedup();
+    let of_rate = |rate: f64| {
+        let runs = all.number("lr", rate);
+        let base = variant(&runs, "softmax").same("test_ppl");
+        let line = |(name, shown): (&str, &str)| {
+            let of_head = runs.has("variant", name).then(|| variant(&runs, name))?;
+            let test = of_head.same("test_ppl");
+            Some(row(&[
+                format!("{rate:.4}"),
+                shown.to_string(),
+                grouped(of_head.same("parameters")),
+                format!("{:.2}", of_head.same("valid_ppl")),
+                format!("{test:.2}"),
+                percent(test, base),
+            ]))
+        };
+        HEADS.into_iter().filter_map(line).collect::<Vec<_>>()
+    };
+    rates.into_iter().flat_map(of_rate).collect()
 }
 
 /// Rank, divergence and lost gradient of the models of width 128 and seed 28.

@@ -90,7 +90,7 @@ impl Knobs for GptKnobs {
         Knob::new("attention-heads", "model.attention_heads", Form::Plain, "N", "Attention heads of a layer [default: 4]"),
         Knob::new("dropout", "model.dropout", Form::Plain, "P", "Dropout after the embedding and in each layer [default: 0.1]"),
         Knob::new("batch", "train.batch", Form::Plain, "N", "Sequences of a step [default: 16]"),
-        Knob::new("lr", "train.lr", Form::Plain, "LR", "Highest learning rate, which then falls to 0 as a cosine does [default: 0.002]"),
+        Knob::new("lr", "train.lr", Form::Plain, "LR", "Highest learning rate, which then falls to 0 as a cosine does [default: 0.5 / width]"),
         Knob::new("weight-decay", "train.weight_decay", Form::Plain, "W", "Weight decay of AdamW [default: 0.01]"),
         Knob::new("clip", "train.clip", Form::Plain, "NORM", "Largest norm of the gradient, over all parameters together [default: 1]"),
         Knob::new("valid-tokens", "train.valid_tokens", Form::Plain, "N", "Tokens of the validation text that a round ends with [default: 20000]"),
@@ -172,20 +172,22 @@ impl TransformerArgs {
         if given.facets == facets { given.with_facets(fitting) } else { given }
     }
 
-    /// The procedure on a training text of so many tokens, read in sequences of `context`.
-    pub fn procedure(&self, tokens: usize, context: usize) -> TrainConfig {
+    /// The procedure for a model, on a training text of so many tokens.
+    pub fn procedure(&self, tokens: usize, model: &GptConfig) -> TrainConfig {
         let TrainingArgs { steps, epochs, rounds, warmup } = self.training;
         let batch = self.given.value("train.batch").unwrap_or(16_usize);
         let (steps, rounds) = match (steps, epochs) {
-            (None, Some(epochs)) => {
-                (epochs.saturating_mul(tokens.div_ceil(batch.saturating_mul(context).max(1))), Some(epochs))
-            }
+            (None, Some(epochs)) => (
+                epochs.saturating_mul(tokens.div_ceil(batch.saturating_mul(model.context).max(1))),
+                Some(epochs),
+            ),
             (steps, _) => (steps.unwrap_or(self.unless_data(600, 400)), rounds),
         };
         let rounds = rounds.unwrap_or_else(|| (1..=4).rev().find(|n| steps.is_multiple_of(*n)).unwrap_or(1));
         let train = TrainConfig::new(steps)
             .with_rounds(rounds)
-            .with_lr(2e-3)
+            // Near the best of those that were tried at widths 64, 128 and 256.
+            .with_lr(0.5 / model.d_model as f64)
             .with_warmup(warmup.unwrap_or(steps / 10))
             .with_valid_tokens(Some(20_000))
             .with_seed(28);

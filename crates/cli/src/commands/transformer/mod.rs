@@ -148,7 +148,7 @@ fn start(args: &TransformerArgs, ranks: &Ranks) -> Result<Ready, Failure> {
     // Settings are checked before the text is read, whatever its vocabulary and length turn out to be.
     let model = args.model(1);
     model.validate()?;
-    args.procedure(model.context, model.context).validate_with(model.context)?;
+    args.procedure(model.context, &model).validate_with(model.context)?;
     let text_config = args.text_config();
     let text = Text::load(args.data.as_deref(), &text_config, None)?;
     let model = args.model(text.corpus.vocabulary().len());
@@ -166,7 +166,7 @@ fn start(args: &TransformerArgs, ranks: &Ranks) -> Result<Ready, Failure> {
         finetunes: None,
         text: text_config,
         tokens: None,
-        train: args.procedure(text.corpus.train().len(), model.context),
+        train: args.procedure(text.corpus.train().len(), &model),
         model,
         extensions: vec![],
     };
@@ -176,7 +176,7 @@ fn start(args: &TransformerArgs, ranks: &Ranks) -> Result<Ready, Failure> {
 /// The folder of a new run.
 fn new_folder(args: &TransformerArgs) -> Result<Folder<Transformer>, Failure> {
     // Its seed does not depend on the text.
-    let name = || format!("transformer-{}-{}", args.head.head, args.procedure(1, 1).seed);
+    let name = || format!("transformer-{}-{}", args.head.head, args.procedure(1, &args.model(1)).seed);
     Folder::new(args.out.as_deref(), name)
 }
 
@@ -235,7 +235,7 @@ fn continue_from(args: &TransformerArgs, path: &Path) -> Result<Ready, Failure> 
         device: device::resolve(args.device).to_string(),
         data: data.map_or_else(PathBuf::new, absolute),
         finetunes: Some(absolute(path)),
-        train: args.procedure(text.corpus.train().len(), model.context),
+        train: args.procedure(text.corpus.train().len(), &model),
         model,
         extensions: vec![],
         ..config
