@@ -30,3 +30,4 @@ mod shard;
 mod support;
 mod time_axis;
 mod transformer;
+mod types;

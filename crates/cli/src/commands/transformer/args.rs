@@ -186,7 +186,7 @@ impl TransformerArgs {
         let rounds = rounds.unwrap_or_else(|| (1..=4).rev().find(|n| steps.is_multiple_of(*n)).unwrap_or(1));
         let train = TrainConfig::new(steps)
             .with_rounds(rounds)
-            // Near the best of those that were tried at widths 64, 128 and 256.
+            // Near the best that a search found at widths 64 and 128.
             .with_lr(0.5 / model.d_model as f64)
             .with_warmup(warmup.unwrap_or(steps / 10))
             .with_valid_tokens(Some(20_000))

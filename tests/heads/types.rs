@@ -1,0 +1,65 @@
+//! Words and weights of other types than the head's.
+
+use burn::tensor::{DType, Int, Tensor};
+use highrank::{HeadConfig, LossOptions, Reduction};
+
+use crate::support::*;
+
+const VOCAB: usize = 11;
+const TOKENS: usize = 8;
+const IGNORED: i64 = -100;
+
+/// Heads with one softmax over all words, and with clusters.
+fn every_head() -> impl Iterator<Item = HeadConfig> {
+    all_heads(VOCAB).into_iter().chain(adaptive_heads(VOCAB))
+}
+
+#[test]
+fn words_may_be_of_any_integer_type() {
+    let on = (&ad(), DType::F64);
+    let given = [3, IGNORED, 10, 0, 5, 9, IGNORED, 1];
+    for config in every_head() {
+        let head = head(&config, on);
+        let all = |dtype: DType| {
+            let hidden = || tensor::<2>([TOKENS, config.d_hidden], 1, on);
+            let words = ints(&given, [TOKENS], on.0).cast(dtype);
+            let ignoring = LossOptions::new().with_ignore_index(IGNORED);
+            let counted = head.loss_with(hidden(), words.clone(), &ignoring).value;
+            let nothing = Tensor::<1, Int>::full([TOKENS], IGNORED, on.0).cast(dtype);
+            let nothing = head.loss_with(hidden(), nothing, &ignoring.with_reduction(Reduction::Sum)).value;
+            let words = words.clamp(0, 10).reshape([TOKENS, 1]);
+            let listed = head.token_log_probs(hidden(), words);
+            [values(counted), values(nothing), values(listed)].concat()
+        };
+        let want = all(DType::I64);
+        assert_eq!(all(DType::I32), want, "{config:?}");
+        assert_eq!(want[1], 0.0);
+    }
+}
+
+#[test]
+fn weights_of_less_digits_leave_the_others_theirs() {
+    let on = (&ad(), DType::F64);
+    for config in every_head() {
+        let (head, hidden) = (head(&config, on), tensor::<2>([TOKENS, config.d_hidden], 1, on));
+        let loss = |dtype: DType, divisor: f64| {
+            let weights = Tensor::<1>::ones([TOKENS], (on.0, dtype));
+            let options = LossOptions::new().with_token_weights(weights).with_divisor(divisor);
+            values(head.loss_with(hidden.clone(), targets(TOKENS, VOCAB, on.0), &options).value)[0]
+        };
+        // No number of f32 is a third, and none is as large.
+        for divisor in [3.0, 1e39] {
+            let (got, want) = (loss(DType::F32, divisor), loss(DType::F64, divisor));
+            assert!(want > 0.0 && (got / want - 1.0).abs() < 1e-14, "{config:?}: {got} against {want}");
+        }
+        let thirds = |dtype: DType| {
+            let weights = Tensor::<1>::full([TOKENS], 1.0 / 3.0, (on.0, DType::F64));
+            let classes = Tensor::<1>::ones([VOCAB], (on.0, dtype));
+            let options = LossOptions::new().with_reduction(Reduction::Sum);
+            let options = options.with_token_weights(weights).with_class_weights(classes);
+            values(head.loss_with(hidden.clone(), targets(TOKENS, VOCAB, on.0), &options).value)[0]
+        };
+        let (got, want) = (thirds(DType::F32), thirds(DType::F64));
+        assert!((got / want - 1.0).abs() < 1e-14, "{config:?}: {got} against {want}");
+    }
+}
