@@ -7,7 +7,7 @@ use burn::module::{Initializer, Param};
 use burn::tensor::{DType, Device, IndexingUpdateOp, Int, Tensor, TensorData};
 use highrank::context::{Context, MixtureConfig};
 use highrank::{
-    ContextConfig, HeadConfig, HeadError, LossOptions, OutputHead, Precision, Reduction, Sampling,
+    ContextConfig, Divergence, HeadConfig, HeadError, LossOptions, OutputHead, Precision, Reduction, Sampling,
 };
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
@@ -167,6 +167,46 @@ fn where_all_words_are_masked_none_has_a_probability() {
                 assert_eq!(values(statistics.argmax.float()), [0.0; TOKENS], "{what}");
                 assert_eq!(values(statistics.max_log_prob), [f64::NEG_INFINITY; TOKENS], "{what}");
             }
+        }
+    }
+}
+
+#[test]
+fn no_word_is_drawn_where_all_words_with_clusters_are_masked() {
+    for config in adaptive_heads(VOCAB) {
+        let on = (&cpu(), DType::F32);
+        let all: Vec<usize> = (0..config.decoder_rows()).collect();
+        let head = mask_by_bias(head(&config, on), &all);
+        for sampling in [
+            Sampling::default(),
+            Sampling::new().with_temperature(0.0),
+            Sampling::new().with_top_k(Some(2)),
+            Sampling::new().with_top_p(Some(0.9)),
+        ] {
+            let hidden = tensor::<2>([TOKENS, config.d_hidden], 1, on);
+            let mut rng = Pcg64::seed_from_u64(1);
+            let drawn: Result<Tensor<1, Int>, _> = head.try_sample(hidden, &sampling, &mut rng);
+            assert_eq!(drawn.expect_err("no word"), HeadError::AllMasked { token: 0 }, "{config:?}");
+        }
+    }
+}
+
+#[test]
+fn a_student_without_a_word_is_infinitely_far_from_its_teacher() {
+    for device in cpus() {
+        let on = (&device.clone().autodiff(), DType::F32);
+        let hidden = || tensor::<2>([TOKENS, EMBEDDING], 1, on);
+        let teacher = head(&softmax(VOCAB), on);
+        let student = mask_by_bias(teacher.clone(), &(0..VOCAB).collect::<Vec<_>>());
+        for divergence in [
+            Divergence::ForwardKl,
+            Divergence::ReverseKl,
+            Divergence::JensenShannon { beta: 0.5 },
+            Divergence::TotalVariation,
+        ] {
+            let options = LossOptions::new().with_distillation(teacher.distribution(hidden()), divergence);
+            let loss = student.loss_with(hidden(), words(on.0), &options).value;
+            assert_eq!(values(loss), [f64::INFINITY], "{divergence:?}, {device:?}");
         }
     }
 }

@@ -495,6 +495,25 @@ fn a_correction_is_subtracted_from_the_mapped_logits() {
 }
 
 #[test]
+fn products_with_candidates_are_rounded_as_all_are() {
+    for precision in [Precision::Full, Precision::Tf32, Precision::Bf16] {
+        for (dtype, tolerance) in [(DType::F64, 1e-12), (DType::F32, 1e-5), (DType::BF16, 1e-5)] {
+            let on = (&cpu(), DType::F64);
+            for (config, head) in heads_with_candidates(on) {
+                let mut head = cast_parameters(head, dtype);
+                head.precision = precision;
+                let hidden = tensor::<2>([TOKENS, config.d_hidden], 1, on).cast(dtype);
+                let words = ints::<1>(&[7, 0, 4, 5], [4], on.0);
+                let sets = words.clone().reshape([1, 4]).repeat_dim(0, TOKENS);
+                let got = values(head.candidate_log_probs(hidden.clone(), sets, None));
+                let want = values(head.restricted_to(words, None).forward(hidden));
+                assert_close(&got, &want, tolerance, &format!("{precision}, {dtype:?}, {config:?}"));
+            }
+        }
+    }
+}
+
+#[test]
 fn a_correction_keeps_its_digits_in_half_precision() {
     let on = (&cpu(), DType::F64);
     let log_q = || Tensor::<1>::from_data([-9.23, -11.07, -7.59, -10.31], on);
@@ -505,7 +524,14 @@ fn a_correction_keeps_its_digits_in_half_precision() {
     let wide = cast_parameters(half.clone(), DType::F64);
     let hidden = tensor::<2>([3, EMBEDDING], 1, on).cast(DType::BF16);
     let got = values(half.restricted_to(words(), Some(log_q().cast(DType::F32))).forward(hidden.clone()));
-    let want = values(wide.restricted_to(words(), Some(log_q())).forward(hidden.cast(DType::F64)));
+    let want = values(wide.restricted_to(words(), Some(log_q())).forward(hidden.clone().cast(DType::F64)));
     let worst = got.iter().zip(&want).map(|(got, want)| (got - want).abs()).fold(0.0, f64::max);
     assert!(worst < 1e-5, "{worst}");
+    // Nor does a temperature take any of a short number.
+    let (head, sets) = (half.at_temperature(0.7), words().reshape([1, 4]).repeat_dim(0, 3));
+    let short = log_q().cast(DType::BF16);
+    let of_sets = short.clone().reshape([1, 4]).repeat_dim(0, 3);
+    let shared = values(head.restricted_to(words(), Some(short)).forward(hidden.clone()));
+    let listed = values(head.candidate_log_probs(hidden, sets, Some(of_sets)));
+    assert_close(&shared, &listed, 1e-5, "a correction in half precision");
 }

@@ -1,7 +1,7 @@
 //! Words and weights of other types than the head's.
 
 use burn::tensor::{DType, Int, Tensor};
-use highrank::{HeadConfig, LossOptions, Reduction};
+use highrank::{HeadConfig, HeadError, LossOptions, Reduction};
 
 use crate::support::*;
 
@@ -34,6 +34,31 @@ fn words_may_be_of_any_integer_type() {
         let want = all(DType::I64);
         assert_eq!(all(DType::I32), want, "{config:?}");
         assert_eq!(want[1], 0.0);
+    }
+}
+
+#[test]
+fn a_teacher_may_be_rounded_to_half_precision() {
+    let on = (&ad(), DType::F64);
+    for config in every_head() {
+        let (head, hidden) = (head(&config, on), tensor::<2>([1, config.d_hidden], 1, on));
+        let loss = |probs: &[f64], dtype: DType| {
+            let ids: Vec<i64> = (1..=probs.len() as i64).collect();
+            let probs = Tensor::<1>::from_data(probs, on).reshape([1, probs.len()]).cast(dtype);
+            let options = LossOptions::new().with_teacher(ints(&ids, [1, ids.len()], on.0), probs);
+            head.try_loss_with(hidden.clone(), targets(1, VOCAB, on.0), &options)
+                .map(|loss| values(loss.value)[0])
+        };
+        // Rounded, they sum to 1.0029.
+        let rounded = [0.251, 0.251, 0.251, 0.247];
+        let (got, want) = (loss(&rounded, DType::BF16).unwrap(), loss(&rounded, DType::F64).unwrap());
+        assert!((got / want - 1.0).abs() < 4e-3, "{config:?}: {got} against {want}");
+        // No number of the type is off, and the other words share what is left.
+        let exact = [0.5, 0.25, 0.125, 0.0625, 0.031_25];
+        let (got, want) = (loss(&exact, DType::BF16).unwrap(), loss(&exact, DType::F64).unwrap());
+        assert!((got / want - 1.0).abs() < 1e-12, "{config:?}: {got} against {want}");
+        let error = loss(&[0.5, 0.75], DType::BF16).unwrap_err();
+        assert!(matches!(error, HeadError::TeacherRow { token: 0, .. }), "{error}");
     }
 }
 

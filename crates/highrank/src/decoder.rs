@@ -5,7 +5,6 @@ use std::ops::Range;
 use burn::module::{Content, DisplaySettings, Initializer, Module, ModuleDisplay, Param, ParamId};
 use burn::nn::Linear;
 use burn::tensor::{Bool, Device, Int, Tensor};
-use highrank_kernels::precision::wide;
 
 use crate::checks::TensorChecks;
 use crate::error::{HeadError, expect_shape};
@@ -250,7 +249,7 @@ impl Decoder {
 
     /// The rows of some words, in their order, as a decoder of its own.
     ///
-    /// - log_q: subtracted from their bias
+    /// - log_q: subtracted from their bias, in the type of sums
     pub(crate) fn restricted_to(
         &self,
         words: Tensor<1, Int>,
@@ -259,10 +258,8 @@ impl Decoder {
         let matrix = self.matrix()?;
         let bias = self.masked_bias(&matrix).map(|bias| bias.select(0, words.clone()));
         let bias = match (bias, log_q) {
-            (bias, Some(log_q)) => {
-                let log_q = log_q.cast(wide(matrix.dtype()));
-                Some(bias.map_or_else(|| -log_q.clone(), |bias| bias.cast(log_q.dtype()) - log_q.clone()))
-            }
+            (Some(bias), Some(log_q)) => Some(bias.cast(log_q.dtype()) - log_q),
+            (None, Some(log_q)) => Some(-log_q),
             (bias, None) => bias,
         };
         let [vocab] = words.dims();

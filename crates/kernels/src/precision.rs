@@ -37,7 +37,8 @@ pub enum Precision {
     /// TF32 with 11 significant binary digits and the range of f32. A tensor core may also be passed over for an exact
     /// kernel that is faster.
     Tf32,
-    /// bfloat16 with 8 significant binary digits and the range of f32.
+    /// bfloat16 with 8 significant binary digits and the range of f32. f16 has more: a head whose parameters are f16 leaves them as they
+    /// are, but on the CPU backend, which reads them as f32, and rounds.
     Bf16,
 }
 

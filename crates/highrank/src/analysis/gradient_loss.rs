@@ -14,7 +14,7 @@ use crate::head::OutputHead;
 /// For one token with target `y`, `z_k = h_k·Wᵀ + b` are the logits of component `k`, before the logit map `f`, and
 ///
 /// ```text
-/// G_kv = ∂nll/∂z_kv = γ_k f'(z_kv) (p_k(v) − [v = y])                      G [K, V]
+/// G_kv = ∂nll/∂z_kv = γ_k f'(z_kv) (p_k(v) − [v = y]) / τ                  G [K, V]
 /// ∂nll/∂h_k = G_k·W
 /// ```
 ///

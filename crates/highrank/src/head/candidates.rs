@@ -9,6 +9,7 @@
 
 use burn::tensor::{Int, Tensor};
 use highrank_kernels::Floats;
+use highrank_kernels::precision::wide;
 
 use super::output::OutputHead;
 use crate::context::{ContextOps, Tokens};
@@ -73,7 +74,8 @@ impl OutputHead {
             validate_targets(&words, self.vocab())?;
         }
         // The bias is divided by the temperature.
-        let log_q = log_q.map(|log_q| log_q * self.temperature);
+        let sums = wide(self.decoder.matrix()?.dtype());
+        let log_q = log_q.map(|log_q| log_q.cast(sums) * self.temperature);
         Ok(Self { decoder: self.decoder.restricted_to(words, log_q)?, ..self.clone() })
     }
 
@@ -135,12 +137,13 @@ impl OutputHead {
         let listed =
             ListedWords::new(candidates.reshape([tokens, width]), &[], self.vocab(), self.bias()?, false)?;
         let (input, _) = self.likelihood(Tokens::all(hidden), ContextOps::Composed)?;
-        let input = input.widened();
-        let (components, [_, d]) = (input.components(), input.weight.dims());
+        let (components, [_, d], sums) = (input.components(), input.weight.dims(), input.wide());
         let ids = listed.ids().reshape([tokens * width]);
 
-        let contexts = portable::context_tensor(input.contexts, d).reshape([tokens, components, d]);
-        let weight = input.weight.select(0, ids.clone().into()).reshape([tokens, width, d]);
+        let contexts = portable::context_tensor(input.contexts.clone(), d).reshape([tokens, components, d]);
+        let weight = input.weight.clone().select(0, ids.clone().into()).reshape([tokens, width, d]);
+        let [contexts, weight] = [contexts, weight].map(|factor| input.precision.rounded(factor).cast(sums));
+        let input = input.widened();
         let mut logits = contexts.matmul(weight.transpose());
         if let Some(bias) = input.bias {
             // That of masked words stands for nothing: they are set apart afterwards.

@@ -20,9 +20,11 @@ use highrank_kernels::cpu::Real;
 use crate::ops::{Divergence, Kernels};
 
 impl Divergence {
-    /// The divergence, `[rows]`, and the pulls, `[rows, V]`, for log-probabilities `[rows, V]`, −∞ for masked words.
+    /// The divergence, `[rows]`, and the pulls, `[rows, V]`, for log-probabilities `[rows, V]`, −∞ for masked words. It is infinite for
+    /// a student that has no word.
     pub(crate) fn of_rows<B: Kernels>(self, log_s: Floats<B>, log_t: Floats<B>) -> (Floats<B>, Floats<B>) {
         let (s, t) = (log_s.clone().exp(), log_t.clone().exp());
+        let has_no_word = s.clone().max_dim(1).at_most(0.0);
         // A number in place of −∞, so that 0 times the logarithm of 0 is 0.
         let lowest = if log_s.dtype() == DType::F64 { f64::MIN } else { f32::MIN.into() };
         let finite = |x: Floats<B>| {
@@ -62,7 +64,8 @@ impl Divergence {
             }
         };
         let [rows, _] = terms.dims();
-        (terms.sum_dim(1).reshape([rows]), pulls)
+        let divergence = terms.sum_dim(1).fill_where(has_no_word, f64::INFINITY);
+        (divergence.reshape([rows]), pulls)
     }
 
     /// The term of a word, and its pull, for `S`, `log S` and `log T`. Not of a forward divergence, which is scored as a cross-entropy.

@@ -52,7 +52,7 @@ impl CountedTokens {
             let safe = safe_words(bias, &words);
             words.mask_where(blank, safe)
         });
-        let words = words.into();
+        let words = outside_of_padding(words, vocab).into();
         let targets = match &options.distribution {
             None => Targets::Words(words),
             Some(TargetDistribution::Teacher { ids, probs }) => {
@@ -63,6 +63,7 @@ impl CountedTokens {
                     let blank = blank.unsqueeze_dim::<2>(1).expand(ids.dims());
                     ids.mask_fill(blank, 0)
                 });
+                let ids = outside_of_padding(ids, vocab);
                 Targets::Teacher { words, ids: ids.into(), probs: rows.of(probs).into() }
             }
             Some(TargetDistribution::Dense(distributions)) => {
@@ -219,6 +220,15 @@ impl CountedWords {
     }
 }
 
+/// A negative number in place of a word beyond the vocabulary, which a row of the decoder's padding could stand for. Values on CPUs have
+/// been checked.
+fn outside_of_padding<const D: usize>(words: Tensor<D, Int>, vocab: usize) -> Tensor<D, Int> {
+    match is_cpu(&words.device()) {
+        true => words,
+        false => words.clone().mask_fill(words.greater_elem(vocab as i64 - 1), -1),
+    }
+}
+
 /// The targets, and which tokens count, on the host.
 ///
 /// # Errors
@@ -314,8 +324,8 @@ fn validate_teacher(
             return Err(HeadError::TeacherWord { word, token, vocab });
         }
         let sum: f64 = probs.iter().sum();
-        // Probabilities in half precision are off by a thousandth.
-        if probs.iter().any(|p| p.is_nan() || *p < 0.0) || sum > 1.0 + 2e-3 {
+        // Rounding to bfloat16 adds up to four thousandths. Those of clusters have been widened since.
+        if probs.iter().any(|p| p.is_nan() || *p < 0.0) || sum > 1.0 + 4e-3 {
             let least = probs.iter().copied().fold(f64::INFINITY, f64::min);
             return Err(HeadError::TeacherRow { token, sum, least });
         }

@@ -143,7 +143,8 @@ impl LossOptions {
     /// number of components; their words are the same.
     ///
     /// Targets still say which tokens are ignored, and which words the [statistics](Self::with_statistics)' nll is of. Where
-    /// one has some of a word that is masked in the other, a Kullback–Leibler divergence is infinite; the other two are not.
+    /// one has some of a word that is masked in the other, a Kullback–Leibler divergence is infinite; the other two are not. All are
+    /// infinite for a student whose words are all masked.
     ///
     /// ```
     /// use burn::tensor::{Device, Distribution, Int, Tensor};
@@ -194,8 +195,9 @@ impl LossOptions {
     /// s_k = Σ_n w_n π_nk      cv² = (1/K) Σ_k (s_k − s̄)² / s̄²      s̄ = (1/K) Σ_k s_k
     /// ```
     ///
-    /// `w_n` is the token's weight times that of its word. A mean gains `λ cv²`, a sum `λ cv² Σ_n w_n`; the value of a single token gains nothing. The paper has λ = 0.001; its
-    /// program takes the sums of each sequence apart and multiplies by about `K − 1`.
+    /// `w_n` is the token's weight times that of its word; under a teacher or distributions, the token's weight. A mean gains `λ cv²`, a
+    /// sum `λ cv² Σ_n w_n`; the value of a single token gains nothing. The paper has λ = 0.001; its program takes the sums of each
+    /// sequence apart and multiplies by about `K − 1`.
     pub fn with_prior_cv(mut self, lambda: f64) -> Self {
         self.prior_cv = lambda;
         self

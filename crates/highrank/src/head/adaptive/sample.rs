@@ -22,7 +22,11 @@ impl AdaptiveHead<'_> {
             _ if sampling.is_neutral() => self.draw(hidden, rng),
             _ if sampling.is_greedy() => {
                 let best = self.top_k(hidden, 1)?.into_lists();
-                Ok(best.into_iter().flatten().map(|(_, word)| word).collect())
+                let word_of = |(token, (log_prob, word))| match log_prob {
+                    f64::NEG_INFINITY => Err(HeadError::AllMasked { token }),
+                    _ => Ok(word),
+                };
+                best.into_iter().flatten().enumerate().map(word_of).collect()
             }
             Some(k) => self.draw_of_best(hidden, sampling, k.min(self.clusters.vocab()), rng),
             None => self.draw_of_all(hidden, sampling, rng),

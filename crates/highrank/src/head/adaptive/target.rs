@@ -36,12 +36,12 @@ impl Target {
     /// Of listed words, what they leave of 1 shared by the other unmasked words, smoothed: `(1 − ε) q + ε/V'` on the `V'` unmasked
     /// words.
     ///
-    /// - rounding: what each probability may be off by; they leave nothing if it is no more than that
+    /// - rounding: what the probabilities' sum may be off by; they leave nothing if it is no more than that
     pub(super) fn new(listed: Vec<(usize, f64)>, rounding: f64, smoothing: f64, all: &Words<'_>) -> Self {
         let of_listed = listed.iter().map(|(_, probability)| probability).sum::<f64>();
         let others = all.unlisted(&listed);
         let left = (1.0 - of_listed).min(1.0);
-        let left = if left <= rounding * listed.len() as f64 { 0.0 } else { left };
+        let left = if left <= rounding { 0.0 } else { left };
         let share = if others > 0 { left / others as f64 } else { 0.0 };
         let (keep, smooth) = (1.0 - smoothing, smoothing / all.count as f64);
         let smoothed = |(word, probability): (usize, f64)| {
@@ -123,5 +123,7 @@ mod tests {
         assert_eq!(level([0.5, 0.3, 0.4], f64::EPSILON), 0.0);
         assert_eq!(level([0.25, 0.25, 0.125], f32::EPSILON.into()), 0.375 / 6.0);
         assert!(level([0.7, 0.2, 0.1 - 1e-8], f64::EPSILON) > 0.0);
+        // However many words are listed.
+        assert_eq!(level([0.5, 0.375, 0.109_375], 1.0 / 128.0), 0.015_625 / 6.0);
     }
 }

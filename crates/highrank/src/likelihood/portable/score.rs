@@ -290,7 +290,7 @@ fn target_rows<B: Kernels>(
             let rows = match objective.label_smoothing {
                 0.0 => rows,
                 smoothing => {
-                    let count = unmasked().sum_dim(1);
+                    let count = unmasked().sum_dim(1).clamp(1.0, f32::MAX.into());
                     rows.mul_scalar(1.0 - smoothing) + unmasked().mul_scalar(smoothing) / count
                 }
             };

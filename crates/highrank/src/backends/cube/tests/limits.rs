@@ -35,6 +35,29 @@ fn kernels_run_on_a_device_of_few_buffers() {
     }
 }
 
+#[cfg(feature = "wgpu")]
+#[test]
+fn a_word_of_the_padding_is_outside_of_the_vocabulary() {
+    use burn::tensor::{Device, Int, Tensor};
+    let device = Device::wgpu(Default::default());
+    let head = crate::HeadConfig::softmax(4, 10).with_vocab_multiple(8).init(&device);
+    let hidden = Tensor::<2>::ones([2, 4], &device);
+    let numbers = |tensor: Tensor<1>| tensor.into_data().iter::<f32>().collect::<Vec<_>>();
+    for outside in [10, 12, 15, 16] {
+        let words = Tensor::<1, Int>::from_ints([3, outside], &device);
+        let nll = numbers(head.nll(hidden.clone(), words.clone()));
+        assert!(nll[0].is_finite() && nll[1].is_nan(), "{outside}: {nll:?}");
+        assert!(numbers(head.loss(hidden.clone(), words))[0].is_nan());
+        let ids = Tensor::<2, Int>::from_ints([[1, 2], [1, outside]], &device);
+        let probs = Tensor::<2>::from_floats([[0.5, 0.5], [1.0, 0.0]], &device);
+        let options = crate::LossOptions::new().with_teacher(ids, probs).with_per_token(true);
+        let targets = Tensor::<1, Int>::from_ints([3, 3], &device);
+        let of_teacher = head.loss_with(hidden.clone(), targets, &options);
+        let losses = numbers(of_teacher.per_token.unwrap());
+        assert!(losses[0].is_finite() && losses[1].is_nan(), "{outside}: {losses:?}");
+    }
+}
+
 /// The index alone, as where the comparisons of floats before it are left out.
 #[cube(launch_unchecked)]
 fn indices(pieces: &[f32], indices: &mut [f32], count: u32, numbers: MapNumbers) {
