@@ -10,7 +10,8 @@ use burn::tensor::Tensor;
 pub struct Penalties {
     /// Of activation regularisation (AR), the mean square of the last LSTM's dropped output.
     pub alpha: f64,
-    /// Of temporal activation regularisation (TAR), the mean square of its change from one time step to the next.
+    /// Of temporal activation regularisation (TAR), the mean square of the change of that LSTM's output before dropout from one time
+    /// step to the next.
     pub beta: f64,
     /// Of the squared coefficient of variation of a mixture's priors, see
     /// [`LossOptions::with_prior_cv`](highrank::LossOptions::with_prior_cv). Heads without priors ignore it.

@@ -56,11 +56,11 @@ pub fn words(commands: &Command, words: Vec<OsString>) -> Result<Vec<OsString>, 
         "train" => line.train(),
         "eval" => line.eval(),
         "generate" => match line.model_of_run() {
-            Some(Model::Seq2seq) => Ok(line.becomes(&["dialog", "respond"])),
+            Some(Model::Seq2seq) => line.nameless(&["dialog", "respond"]),
             _ => line.named("--run", &["generate"]),
         },
         "export" => match line.model_of_run() {
-            Some(Model::Seq2seq) => Ok(line.becomes(&["dialog", "export"])),
+            Some(Model::Seq2seq) => line.nameless(&["dialog", "export"]),
             Some(Model::Gpt) => Err("export knows no transformer: give a run of awd-lstm or seq2seq".into()),
             _ => line.named("--run", &["export"]),
         },
@@ -144,12 +144,7 @@ impl Line<'_> {
         let dynamic = self.words.iter().position(|word| word == "--dynamic");
         let dynamic = dynamic.map(|at| self.words.remove(at)).is_some();
         match (self.model_of_run(), dynamic) {
-            (Some(Model::Seq2seq), false) => {
-                // There, the run has no name of its own.
-                let run = self.take("--run")?;
-                self.words.splice(0..0, run);
-                Ok(self.becomes(&["dialog", "eval"]))
-            }
+            (Some(Model::Seq2seq), false) => self.nameless(&["dialog", "eval"]),
             (_, false) => self.named("--run", &["eval"]),
             (Some(Model::AwdLstm) | None, true) => {
                 let others = ["--split", "--limit", "--max-tokens", "--weights"];
@@ -244,7 +239,13 @@ impl Line<'_> {
                     self.words.push(option.into());
                     continue;
                 }
-                Value::Boolean(false) => continue,
+                // A flag is left out; an option is given, or refused.
+                Value::Boolean(false) => {
+                    if !self.is_flag(&["sweep"], &option) {
+                        self.words.push(format!("{option}=false").into());
+                    }
+                    continue;
+                }
                 // Options that are given several times.
                 Value::Array(values) if ["for", "set", "from"].contains(&key.as_str()) => {
                     if values.iter().any(Value::is_array) {
@@ -352,9 +353,22 @@ impl Line<'_> {
         Ok(self.becomes(command))
     }
 
+    /// The line as one of another command, in which the run is not the value of an option.
+    fn nameless(mut self, command: &[&str]) -> Result<Vec<OsString>, Failure> {
+        let run = self.take("--run")?;
+        self.words.splice(0..0, run);
+        Ok(self.becomes(command))
+    }
+
     /// A command by its name and those above it.
     fn command(&self, names: &[&str]) -> Option<&Command> {
         names.iter().try_fold(self.commands, |command, name| command.find_subcommand(name))
+    }
+
+    /// Whether a command has this option, and it takes no value.
+    fn is_flag(&self, command: &[&str], option: &str) -> bool {
+        let mut args = self.command(command).into_iter().flat_map(Command::get_arguments);
+        args.any(|arg| arg.get_long() == option.strip_prefix("--") && !arg.get_action().takes_values())
     }
 
     fn becomes(self, command: &[&str]) -> Vec<OsString> {
@@ -446,6 +460,8 @@ mod tests {
             ("generate PATH/lstm", "generate --run PATH/lstm"),
             ("generate PATH/transformer --tokens 5", "generate --run PATH/transformer --tokens 5"),
             ("generate PATH/dialogues", "dialog respond PATH/dialogues"),
+            ("generate --go-on --run PATH/dialogues", "dialog respond PATH/dialogues --go-on"),
+            ("export --out w --run=PATH/dialogues", "dialog export PATH/dialogues --out w"),
             ("export PATH/lstm --out w.pt", "export --run PATH/lstm --out w.pt"),
             ("analyse rank PATH/lstm B --tokens 5", "analyse rank --run PATH/lstm --run B --tokens 5"),
             (
@@ -505,9 +521,14 @@ mod tests {
             ("lstm = [\"24,16\", [32, 16], \"7\"]", "--lstm=24,16:32,16:7"),
             ("lstm = [24, 16]", "--lstm=24,16"),
             ("lstm = [[24, 16]]", "--lstm=24,16"),
+            // A flag has no value; `lower-case` has one, and a preset may have another.
+            ("dry_run = false", ""),
+            ("lower_case = false", "--lower-case=false"),
+            ("no_tset = false", "--no-tset=false"),
         ] {
             fs::write(&path, text).unwrap();
-            assert_eq!(line(&commands, &format!("sweep {file}")).unwrap(), format!("sweep {expected}"));
+            let expected = format!("sweep {expected}");
+            assert_eq!(line(&commands, &format!("sweep {file}")).unwrap(), expected.trim_end());
         }
         for (text, expected) in [
             ("lstm = [[24, 16], 32]", "lstm must be a value, a list of values, or a list of lists"),

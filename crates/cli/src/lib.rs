@@ -4,7 +4,7 @@
 //!
 //! # Features
 //!
-//! `flex`, `ndarray` (both by default), `wgpu` and `cuda` bring the device of that name; `mpi` lets `mpirun` start training.
+//! `flex` (by default), `ndarray`, `wgpu` and `cuda` bring the device of that name; `mpi` lets `mpirun` start training.
 
 // Its macros are for all modules below.
 #[macro_use]

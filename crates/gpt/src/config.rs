@@ -222,7 +222,7 @@ fn between(from: usize, to: usize, device: &Device) -> Option<Linear> {
     (from != to).then(|| LinearConfig::new(from, to).with_bias(false).init(device))
 }
 
-/// How a model is trained: AdamW with a learning rate that rises linearly and falls as a cosine to 0.
+/// How a model is trained: AdamW with a learning rate that rises linearly and falls as a cosine that would reach 0 one step after the last.
 #[derive(Config, Debug, PartialEq)]
 pub struct TrainConfig {
     /// Optimiser steps in all.

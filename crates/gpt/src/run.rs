@@ -77,7 +77,10 @@ impl Procedure for TrainConfig {
     fn extend(&mut self, change: &Extension) -> std::result::Result<(), String> {
         match (change.epochs, change.max_minutes, change.patience) {
             (None, None, None) => Ok(()),
-            _ => Err("its learning rate falls to 0 at its last step; start a new run with more steps".into()),
+            _ => Err(
+                "its learning rate has fallen to nearly 0 at its last step; start a new run with more steps"
+                    .into(),
+            ),
         }
     }
 

@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use burn::optim::{AdamWConfig, GradientsParams, ModuleOptimizer};
+use burn::optim::{AdamW, AdamWConfig, GradientsParams};
 use burn::tensor::Device;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use runs::data::Corpus;
-use runs::error::Result;
+use runs::error::{Result, check};
 use runs::optim::{Adam, number_parameters};
 use runs::ranks::Ranks;
 use runs::{Peers, Score, Shards, Split, Stepped, Task, TrainerState, Work, mix_seed};
@@ -29,7 +29,7 @@ const OPTIMISER: &str = "optimiser.bpk";
 pub type Trainer = runs::Trainer<GptTask>;
 
 /// Training by AdamW on sequences from random places of the training text, with clipping to the global norm and a learning rate that
-/// rises linearly and falls as a cosine to 0. An epoch is a round, which ends with a validation.
+/// rises linearly and falls as a cosine that would reach 0 one step after the last. An epoch is a round, which ends with a validation.
 ///
 /// Several ranks share the sequences of a step. Others may share the vocabulary: each has its rows of embedding and decoder.
 pub struct GptTask {
@@ -51,7 +51,8 @@ impl GptTask {
     /// The task before its first step, with a freshly drawn model, which is trained on `device` with autodiff.
     ///
     /// # Errors
-    /// As [`GptConfig::validate`] and [`TrainConfig::validate_for`].
+    /// As [`GptConfig::validate`] and [`TrainConfig::validate_for`], and [`InvalidSetting`](runs::Error::InvalidSetting) if the model
+    /// does not have the words of the corpus.
     pub fn new(model: &GptConfig, config: &TrainConfig, corpus: &Corpus, device: &Device) -> Result<Self> {
         Self::among(&Ranks::alone(), model, config, corpus, device)
     }
@@ -68,6 +69,8 @@ impl GptTask {
         device: &Device,
     ) -> Result<Self> {
         model.validate()?;
+        let (vocab, words) = (model.head.vocab, corpus.vocabulary().len());
+        check(vocab == words, "vocab", vocab, "the number of words of the corpus")?;
         config.validate_for(corpus, model.context)?;
         let device = device.clone().autodiff();
         device.seed(mix_seed(config.seed, 0, 0));
@@ -92,13 +95,13 @@ impl GptTask {
     }
 }
 
-fn optimiser(config: &TrainConfig) -> ModuleOptimizer {
+fn optimiser(config: &TrainConfig) -> AdamW {
     AdamWConfig::new()
         .with_beta_2(0.99)
         // The rows of rare words have gradients far below Burn's default of 1e-5.
         .with_epsilon(1e-8)
         .with_weight_decay(config.weight_decay as f32)
-        .init()
+        .build()
 }
 
 /// The learning rate of a step, after `done` others in all.
@@ -219,7 +222,7 @@ impl Task for GptTask {
 
     fn work(&self) -> Work {
         let of = |text: &[u32]| EVALUATION_COST * text.len() as f64;
-        let train = (self.steps(1) * self.config.batch * self.model_config.context) as f64;
+        let train = self.steps(1) as f64 * (self.config.batch * self.model_config.context) as f64;
         Work { train, valid: of(&self.valid), test: of(&self.test) }
     }
 }

@@ -70,7 +70,7 @@ fn a_run_that_was_stopped_anywhere_ends_in_the_same_bits_with_dropout() {
         assert!(fit(&path(name), &corpus, &config(0.3), stops) == whole, "{stops:?}");
     }
 
-    // A run cannot go on for longer: its learning rate has fallen to 0.
+    // A run cannot go on for longer: its learning rate has fallen to nearly 0.
     let run = RunFolder::resume(&path("whole")).unwrap();
     let message = run.extend(&Extension { epochs: Some(7), ..Extension::default() }).unwrap_err().to_string();
     assert!(message.contains("start a new run with more steps"), "{message}");

@@ -124,8 +124,10 @@ impl Axis {
                 Self { scale, low: low - room, high: high + room, ticks: None }
             }
             Scale::Logarithmic => {
-                let room = (high / low).powf(0.04).max(1.1);
-                Self { scale, low: low / room, high: high * room, ticks: None }
+                let [low, high] = [low, high].map(|end| end.clamp(f64::MIN_POSITIVE, f64::MAX));
+                let room = (high / low).min(f64::MAX).powf(0.04).max(1.1);
+                let (low, high) = ((low / room).max(f64::MIN_POSITIVE), (high * room).min(f64::MAX));
+                Self { scale, low, high, ticks: None }
             }
         }
     }
@@ -218,6 +220,19 @@ mod tests {
         // A single value and none at all are drawn as well.
         assert!(Axis::new(Scale::Linear, [7.0].into_iter()).range().contains(&7.0));
         assert!(!Axis::new(Scale::Logarithmic, [].into_iter()).range().is_empty());
+    }
+
+    #[test]
+    fn ends_and_ticks_of_extreme_values_are_finite() {
+        for values in
+            [[1.0, 1e300], [f64::MAX, f64::MAX], [f64::from_bits(1), 1.0], [f64::from_bits(1), f64::MAX]]
+        {
+            let axis = Axis::new(Scale::Logarithmic, values.into_iter());
+            assert!(axis.low > 0.0 && axis.low < axis.high && axis.high.is_finite(), "{values:?}");
+            let ticks = log_ticks(axis.low, axis.high);
+            assert!((2..1000).contains(&ticks.len()), "{values:?}: {} ticks", ticks.len());
+            assert!(ticks.iter().all(|tick| tick.is_finite()), "{values:?}");
+        }
     }
 
     #[test]

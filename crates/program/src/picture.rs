@@ -244,7 +244,8 @@ pub fn log_ticks(low: f64, high: f64) -> Vec<f64> {
             7.0, 8.0, 9.0,
         ],
     ];
-    let decades = low.log10().floor() as i32..=high.log10().ceil() as i32;
+    // Finite numbers have no others.
+    let decades = (low.log10().floor() as i32).max(-308)..=(high.log10().ceil() as i32).min(308);
     let ticks = |set: &[f64]| -> Vec<f64> {
         let all = decades.clone().flat_map(|decade| set.iter().map(move |x| x * 10f64.powi(decade)));
         all.filter(|tick| (low..=high).contains(tick)).collect()

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
-use crate::text::comma_list;
+use crate::text::{comma_list, place};
 
 /// Result of this crate's fallible functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -330,12 +330,14 @@ pub enum Error {
         vocab: usize,
     },
 
-    /// The training loss became NaN or infinite.
+    /// The training loss became NaN or infinite, or a weight did.
     #[error(
-        "the loss is not finite in epoch {epoch}, at or before step {step} of {steps}: training stopped, \
+        "the {what} not finite in epoch {epoch}, at or before step {step} of {steps}: training stopped, \
          the last checkpoint is untouched; a lower learning rate may help"
     )]
     NonFiniteLoss {
+        /// Which: `loss is` or `weights are`.
+        what: &'static str,
         /// The epoch, counted from 1.
         epoch: usize,
         /// The step in the epoch at which it was seen, counted from 1.
@@ -346,13 +348,16 @@ pub enum Error {
 
     /// The perplexity of held-out text is NaN or infinite.
     #[error(
-        "the {what} perplexity is not finite after epoch {epoch}: training stopped, the last checkpoint is untouched"
+        "the {what} perplexity is not finite {}",
+        with_weights(*epoch, *step)
     )]
     NonFinitePerplexity {
         /// Which text: `validation` or `test`.
         what: &'static str,
-        /// The epoch, counted from 1.
+        /// The epoch whose weights it is of, counted from 1; 0 is for those that training starts from.
         epoch: usize,
+        /// The step of that epoch after which it was; `None` at its end.
+        step: Option<usize>,
     },
 
     /// The perplexity became NaN or infinite in dynamic evaluation.
@@ -469,6 +474,14 @@ impl Error {
 /// If `good` is false.
 pub fn check(good: bool, name: &'static str, value: impl Display, expected: &'static str) -> Result<()> {
     if good { Ok(()) } else { Err(Error::invalid(name, value, expected)) }
+}
+
+/// The weights of a perplexity, and what follows if training made them.
+fn with_weights(epoch: usize, step: Option<usize>) -> String {
+    match epoch {
+        0 => "with the weights that training starts from".into(),
+        _ => format!("after {}: training stopped, the last checkpoint is untouched", place(epoch, step)),
+    }
 }
 
 /// A message of another library, whose lines and runs of blanks become single blanks.

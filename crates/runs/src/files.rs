@@ -127,13 +127,15 @@ pub fn lock(path: &Path) -> Result<Option<File>> {
 /// |---|---|---|---|
 /// | yes | perhaps, in parts | perhaps, in parts | `target` |
 /// | no | yes | yes | `target.new` and `target.old` |
+/// | no | yes | no | `target.old` |
 /// | no | no | perhaps, in parts | none: there never was a folder |
 ///
-/// [`recover_folder`] finishes a replacement that was cut off.
+/// [`recover_folder`] finishes a replacement that was cut off, here before another begins.
 ///
 /// # Errors
 /// [`Error::Io`], and those of `fill`; the old folder is then still there.
 pub fn replace_folder(target: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    recover_folder(target)?;
     let [new, old] = ["new", "old"].map(|name| target.with_added_extension(name));
     remove_folder(&new)?;
     let filled = fs::create_dir_all(&new)
@@ -223,6 +225,22 @@ mod tests {
         assert_eq!(fs::read_to_string(folder.join("a")).unwrap(), "one");
         filled(&folder, "two");
         assert_eq!(entries(root.path()), ["checkpoint"]);
+    }
+
+    #[test]
+    fn a_fill_that_fails_leaves_what_a_process_before_it_left() {
+        for (there, found) in [(["old", "new"].as_slice(), "new"), (&["old"], "old")] {
+            let root = tempfile::tempdir().unwrap();
+            let folder = root.path().join("checkpoint");
+            for name in there {
+                let path = folder.with_added_extension(name);
+                fs::create_dir(&path).unwrap();
+                write(&path.join("a"), name.as_bytes()).unwrap();
+            }
+            let failed = replace_folder(&folder, |new| Err(Error::EmptyFile { path: new.to_path_buf() }));
+            assert!(matches!(failed, Err(Error::EmptyFile { .. })), "{failed:?}");
+            assert_eq!(fs::read_to_string(folder.join("a")).unwrap(), found);
+        }
     }
 
     /// What a process that died may leave: which of the three folders exist, and whether the new one is complete.

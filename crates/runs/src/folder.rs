@@ -28,8 +28,8 @@ use crate::{files, hashes};
 /// `steps.jsonl`. The folder is replaced as a
 /// whole. `best/` holds the `model.safetensors` with the lowest validation perplexity, and that file is replaced as a whole.
 ///
-/// `hashes.json`, in the folder and in `checkpoint/`, has the SHA-256 of every file but `steps.jsonl`. A file that was changed or
-/// damaged is refused when it is read.
+/// `hashes.json`, in the folder and in `checkpoint/`, has the SHA-256 of every file but `steps.jsonl`, `failed.txt`, `lock` and
+/// what others put there, such as `curves.svg`. A file that was changed or damaged is refused when it is read.
 ///
 /// A training process holds a lock of the operating system on the file `lock`, which ends with the process. Reading needs no
 /// lock.
@@ -125,6 +125,29 @@ impl<S: Settings> Folder<S> {
     /// [`Error::RunExists`] if there is a run already, [`Error::RunInUse`] if another process is just starting one,
     /// [`Error::Io`] if the folder cannot be written.
     pub fn create(path: &Path, config: &RunConfig<S>, vocabulary: &Vocabulary) -> Result<Self> {
+        Self::create_after(path, config, vocabulary, |_| Ok(()))
+    }
+
+    /// Starts a run in `path` as [`create`](Self::create) does, with `model` as its best. There is no run before there are its weights.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create), and [`Error::NonFiniteTensor`]. `path` then holds no run.
+    pub fn create_with_best<M: Module>(
+        path: &Path,
+        config: &RunConfig<S>,
+        vocabulary: &Vocabulary,
+        model: &M,
+    ) -> Result<Self> {
+        Self::create_after(path, config, vocabulary, |run| run.save_best(model))
+    }
+
+    /// Starts a run that `fill` has put something into.
+    fn create_after(
+        path: &Path,
+        config: &RunConfig<S>,
+        vocabulary: &Vocabulary,
+        fill: impl FnOnce(&Self) -> Result<()>,
+    ) -> Result<Self> {
         let free = || match Self::exists(path) {
             true => Err(Error::RunExists { path: path.to_path_buf() }),
             false => Ok(()),
@@ -137,9 +160,15 @@ impl<S: Settings> Folder<S> {
         vocabulary.save(&path.join(VOCABULARY))?;
         files::sync(&path.join(VOCABULARY))?;
         hashes::note(path, &[VOCABULARY])?;
+        let run = Self { path: path.to_path_buf(), lock: Some(Arc::new(lock)), extended: None };
         // The last file: a folder without it is no run yet, so a run can be started in it again.
-        hashes::replace(path, CONFIG, &files::json(&path.join(CONFIG), config)?)?;
-        Ok(Self { path: path.to_path_buf(), lock: Some(Arc::new(lock)), extended: None })
+        let file = path.join(CONFIG);
+        let made = fill(&run).and_then(|()| hashes::replace(path, CONFIG, &files::json(&file, config)?));
+        if made.is_err() {
+            let _ = fs::remove_file(&file);
+            let _ = fs::remove_dir_all(run.best());
+        }
+        made.map(|()| run)
     }
 
     /// Opens the run in `path` for reading. Another process may be training it.

@@ -22,7 +22,12 @@ const ABSENT: &str = "";
 
 /// SHA-256 in hexadecimal digits.
 pub(crate) fn sha256(bytes: &[u8]) -> String {
-    Sha256::hash(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(&Sha256::hash(bytes))
+}
+
+/// Hexadecimal digits, two a byte.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Notes the hashes of these files of `folder`, and of no others.

@@ -33,8 +33,9 @@ pub struct StepMetrics {
     pub gradient_norm: f64,
     /// Share of the steps whose gradient was clipped, from 0 to 1.
     pub clipped: f64,
-    /// Mean over the steps of the norm of the gradient of a mixture's projections, over that of all parameters together; `None`
-    /// under a head without mixture. Clipping does not change it.
+    /// Mean over the steps of the norm of the gradient of the head's contexts, such as a mixture's projections or a Mixtape's contexts
+    /// and gates, over that of all parameters together; `None` under a head without them, and always for transformers and dialogues.
+    /// Clipping does not change it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latent_share: Option<f64>,
     /// Mean over the steps of the squared coefficient of variation of a mixture's priors; `None` unless it is in the loss.
@@ -74,7 +75,7 @@ pub struct WaitMetrics {
 }
 
 /// What is too large for a float is null in JSON.
-fn null_is_infinite<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+pub(crate) fn null_is_infinite<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or(f64::INFINITY))
 }
 
@@ -88,6 +89,7 @@ pub struct EpochMetrics {
     /// Training tokens a second, validation not counted.
     pub tokens_per_s: f64,
     /// Perplexity of the training tokens during training, with dropout and without regularisation.
+    #[serde(deserialize_with = "null_is_infinite")]
     pub train_ppl: f64,
     /// Perplexity of the validation text.
     pub valid_ppl: f64,
@@ -119,6 +121,7 @@ pub struct ValidationMetrics {
     /// Wall-clock time since the epoch began, validation included, in seconds.
     pub seconds: f64,
     /// Perplexity of the epoch's training tokens so far, as in [`EpochMetrics`].
+    #[serde(deserialize_with = "null_is_infinite")]
     pub train_ppl: f64,
     /// Perplexity of the validation text.
     pub valid_ppl: f64,

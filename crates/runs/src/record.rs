@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use crate::error::{Error, Result};
 use crate::folder::{Folder, METRICS, RunState};
-use crate::metrics::{EpochMetrics, FinalMetrics};
+use crate::metrics::{EpochMetrics, FinalMetrics, null_is_infinite};
 use crate::settings::{RunConfig, Settings};
 use crate::text::line_fault;
 
@@ -33,6 +33,7 @@ pub struct Record<S: Settings> {
 #[derive(Debug, Clone, Copy, Deserialize)]
 struct Best {
     epoch: usize,
+    #[serde(deserialize_with = "null_is_infinite")]
     train_ppl: f64,
     valid_ppl: f64,
     best: bool,

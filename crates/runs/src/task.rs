@@ -35,7 +35,7 @@ pub struct Stepped {
     pub total: Option<Tensor<1>>,
     /// Norm of the gradient over all parameters together, before clipping, `[1]`; `None` if no parameter has a gradient.
     pub gradient_norm: Option<Tensor<1>>,
-    /// Norm of the gradient of a mixture's projections.
+    /// Norm of the gradient of the head's contexts, where it is measured.
     pub latent_norm: Option<Tensor<1>>,
     /// Squared coefficient of variation of a mixture's priors, where it is in the loss.
     pub prior_cv: Option<Tensor<1>>,
@@ -137,7 +137,7 @@ pub trait Task {
     /// Begins an epoch.
     fn begin(&mut self, _epoch: usize, _ranks: &Ranks) {}
 
-    /// Learning rate of the next step, or of one of average size.
+    /// Learning rate that a validation reports: of the last step, or of one of average size in its place.
     fn learning_rate(&self, state: &StateOf<Self::Settings>) -> f64;
 
     /// A training step of the epoch under way, after `done` others.

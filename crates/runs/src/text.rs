@@ -1,4 +1,4 @@
-//! Lists separated by commas, in messages and on command lines.
+//! Lists separated by commas, in messages and on command lines, and words of messages.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -12,6 +12,14 @@ pub fn comma_list<T: Display>(items: impl IntoIterator<Item = T>) -> String {
 /// What is wrong with one line of JSON lines, without the number that JSON gives that line, which is always 1.
 pub fn line_fault(error: &serde_json::Error) -> String {
     error.to_string().replace(" at line 1 column ", " at column ")
+}
+
+/// A place in training, after so many steps of an epoch or at its end: `step 5 of epoch 3`, `epoch 3`.
+pub(crate) fn place(epoch: usize, step: Option<usize>) -> String {
+    match step {
+        Some(step) => format!("step {step} of epoch {epoch}"),
+        None => format!("epoch {epoch}"),
+    }
 }
 
 /// Reads a list whose items are separated by commas; blanks around an item are ignored.

@@ -155,7 +155,7 @@ impl<T: Task> Trainer<T> {
         let score = self.evaluate(&valid, Split::Valid, || false)?;
         let nll = score.expect("it is not asked to stop").mean();
         if !nll.exp().is_finite() {
-            return Err(Error::NonFinitePerplexity { what: "validation", epoch: 0 });
+            return Err(Error::NonFinitePerplexity { what: "validation", epoch: 0, step: None });
         }
         self.task.set_model(model);
         self.best = Some(valid);
@@ -352,8 +352,7 @@ impl<T: Task> Trainer<T> {
     fn read(&mut self) -> Result<()> {
         let clip = self.task.procedure().clip();
         let Some(sums) = self.meter.read(clip) else {
-            let ((epoch, steps), step) = (self.epoch(), self.position().step);
-            return Err(Error::NonFiniteLoss { epoch, step, steps });
+            return Err(self.diverged("loss is"));
         };
         let position = self.position();
         for sum in &sums {
@@ -361,6 +360,17 @@ impl<T: Task> Trainer<T> {
             position.interval.add(sum);
         }
         Ok(())
+    }
+
+    /// The error of a loss or of weights that are not finite.
+    fn diverged(&self, what: &'static str) -> Error {
+        let Some(position) = &self.state.position else {
+            // At the end of an epoch.
+            let (epoch, steps) = (self.state.epoch, self.task.steps(self.state.epoch));
+            return Error::NonFiniteLoss { what, epoch, step: steps, steps };
+        };
+        let (epoch, steps) = self.epoch();
+        Error::NonFiniteLoss { what, epoch, step: position.step, steps }
     }
 
     /// What was since the last line.
@@ -432,7 +442,8 @@ impl<T: Task> Trainer<T> {
                 return Ok(None);
             };
             if !score.perplexity().is_finite() {
-                return Err(Error::NonFinitePerplexity { what: "test", epoch: best.epoch });
+                let Best { epoch, step, .. } = best;
+                return Err(Error::NonFinitePerplexity { what: "test", epoch, step });
             }
             test = Some(score);
         }

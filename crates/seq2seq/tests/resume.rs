@@ -12,15 +12,24 @@ use seq2seq::config::StopConfig;
 use seq2seq::data::{Corpus, DialogConfig};
 use seq2seq::synthetic::{Language, LanguageConfig, Sizes};
 use seq2seq::train::{DialogTask, RunConfig, RunFolder, Trainer, fingerprint};
-use seq2seq::{ModelConfig, Preset, TrainConfig};
+use seq2seq::{ModelConfig, Preset, Seq2Seq, TrainConfig};
 
-/// The weights after training and those of the best model, as bytes.
-fn fit(path: &Path, corpus: &Corpus, config: &RunConfig, stops: &[usize]) -> [Vec<u8>; 2] {
+/// The weights after training and those of the best model, as bytes. Training starts from `start`, if it is given.
+fn fit(
+    path: &Path,
+    corpus: &Corpus,
+    config: &RunConfig,
+    start: Option<&Seq2Seq>,
+    stops: &[usize],
+) -> [Vec<u8>; 2] {
     let mut folder = RunFolder::create(path, config, corpus.vocabulary()).unwrap();
     for &steps in stops.iter().chain([&usize::MAX]) {
         let mut trainer =
             Trainer::new(DialogTask::new(&config.model, &config.train, corpus, &Device::flex()).unwrap());
-        trainer.restore(&folder).unwrap();
+        let is_begun = trainer.restore(&folder).unwrap();
+        if let (false, Some(start)) = (is_begun, start) {
+            trainer.start_with(start.clone()).unwrap();
+        }
         let fitted = trainer.fit(Some(&folder), &mut Notes::stopping_after(steps)).unwrap();
         assert_eq!(fitted == Fitted::Stopped, steps != usize::MAX);
         drop(folder);
@@ -69,9 +78,15 @@ fn a_run_that_was_stopped_anywhere_ends_in_the_same_bits_with_dropout() {
     };
     let root = tempfile::tempdir().unwrap();
     let path = |name: &str| root.path().join(name);
-    let whole = fit(&path("whole"), &corpus, &config(0.3), &[]);
-    assert_ne!(whole, fit(&path("without"), &corpus, &config(0.0), &[]));
+    let whole = fit(&path("whole"), &corpus, &config(0.3), None, &[]);
+    assert_ne!(whole, fit(&path("without"), &corpus, &config(0.0), None, &[]));
     for (name, stops) in [("once", &[2][..]), ("at the end", &[4]), ("often", &[1, 0, 2, 3])] {
-        assert!(fit(&path(name), &corpus, &config(0.3), stops) == whole, "{stops:?}");
+        assert!(fit(&path(name), &corpus, &config(0.3), None, stops) == whole, "{stops:?}");
     }
+
+    // A model that comes with numbers of its own for its parameters, which are those of the optimiser's state.
+    let given = config(0.3).model.try_init(&Device::flex().autodiff()).unwrap();
+    let straight = fit(&path("given"), &corpus, &config(0.3), Some(&given), &[]);
+    assert!(straight != whole);
+    assert!(fit(&path("given, often"), &corpus, &config(0.3), Some(&given), &[1, 2]) == straight);
 }

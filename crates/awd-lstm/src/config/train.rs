@@ -19,8 +19,9 @@ pub struct TrainConfig {
     pub bptt: usize,
     /// Learning rate of a step of `bptt` time steps; a step of n gets `lr · n / bptt`.
     pub lr: f64,
-    /// Factor on the learning rate of a mixture's projections, those to its contexts and to its weights; it acts after
-    /// clipping. Heads without mixture ignore it. 1 if a file does not say.
+    /// Factor on the learning rate of all parameters of the head's contexts: a mixture's projections, to its contexts and to its
+    /// weights, or a Mixtape's contexts and gates. It acts after clipping. Heads without such parameters ignore it. 1 if a file does not
+    /// say.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub latent_lr: f64,
     /// Largest global gradient norm, over all parameters together.

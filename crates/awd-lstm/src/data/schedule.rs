@@ -43,7 +43,7 @@ pub fn schedule(rows: usize, bptt: usize, max_delta: usize, seed: u64, epoch: us
     while start + 2 < rows {
         let base = if rng.random_bool(FULL_LENGTH) { bptt as f64 } else { bptt as f64 / 2.0 };
         let normal = Normal::new(base, DEVIATION).expect("the deviation is finite");
-        let drawn = (normal.sample(&mut rng) as usize).max(SHORTEST).min(bptt + max_delta);
+        let drawn = (normal.sample(&mut rng) as usize).max(SHORTEST).min(bptt.saturating_add(max_delta));
         let length = drawn.min(rows - 1 - start);
         steps.push(TrainStep { start, length, lr_scale: drawn as f64 / bptt as f64 });
         start += length;
@@ -102,6 +102,11 @@ mod tests {
         let tiny = schedule(10_000, 2, 40, 5, 1);
         let steps = &tiny[..tiny.len() - 1];
         assert!(steps.iter().all(|step| step.length >= 5));
+    }
+
+    #[test]
+    fn a_largest_delta_is_no_limit() {
+        assert_eq!(schedule(1000, 35, usize::MAX, 5, 1), schedule(1000, 35, 1000, 5, 1));
     }
 
     #[test]

@@ -51,7 +51,7 @@ impl LanguageConfig {
         check(topics > 0, "topics", topics, "at least 1")?;
         check(classes > 0, "classes", classes, "at least 1")?;
         check(favourites > 0, "favourites", favourites, "at least 1")?;
-        check(vocab > topics + favourites, "vocab", vocab, "at least 1 + topics + favourites")?;
+        check(vocab > topics.saturating_add(favourites), "vocab", vocab, "at least 1 + topics + favourites")?;
         let is_length = mean_length >= 2.0 && mean_length.is_finite();
         check(is_length, "mean_length", mean_length, "a number of at least 2")?;
         let is_inside = background > 0.0 && background < 1.0;

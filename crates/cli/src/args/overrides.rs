@@ -138,6 +138,8 @@ impl Overrides {
 
     /// The decay of the learning rate, each part of it from the options or from `before`.
     fn lr_decay(&self, before: Option<LrDecay>) -> Result<Option<LrDecay>, Failure> {
+        let on_plateau = |decay: &LrDecay| decay.when == DecayWhen::Plateau;
+        let before = before.filter(|decay| self.lr_decay_on_plateau != Some(false) || !on_plateau(decay));
         let when = match (self.lr_decay_from, self.lr_decay_on_plateau) {
             (Some(epoch), _) => Some(DecayWhen::From { epoch }),
             (None, Some(true)) => Some(DecayWhen::Plateau),
@@ -321,6 +323,8 @@ mod tests {
         assert_eq!(train.lr_decay, Some(LrDecay { factor: 0.9, when: DecayWhen::From { epoch: 3 } }));
         let train = parse("--lr-decay-on-plateau").procedure(train).unwrap();
         assert_eq!(train.lr_decay, Some(LrDecay { factor: 0.9, when: DecayWhen::Plateau }));
+        let train = parse("--lr-decay-on-plateau=false").procedure(train).unwrap();
+        assert_eq!(train.lr_decay, None);
         let error = parse("--lr-decay-from=3").procedure(Preset::Small.train()).unwrap_err();
         assert!(error.to_string().contains("need --lr-decay F"), "{error}");
     }

@@ -13,7 +13,7 @@ use runs::Versions;
 use runs::ranks::Ranks;
 
 use crate::args::Overrides;
-use crate::training::{Folder, Job, Output, absolute, finetuning};
+use crate::training::{Folder, Job, Output, absolute, finetuning, require_training};
 
 /// Options of `finetune`.
 #[derive(Debug, Clone, Args)]
@@ -71,6 +71,7 @@ fn settings(args: &FinetuneArgs) -> Result<(RunConfig, Folder<AwdLstm>), Failure
     }
     let origin = RunFolder::open(&args.run)?;
     let config = origin.config()?;
+    require_training(&args.run, &config.corpus)?;
     origin.best_weights()?;
     let model = args.overrides.model(config.model.clone());
     model.validate()?;

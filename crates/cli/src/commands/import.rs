@@ -118,7 +118,7 @@ pub fn run(args: &ImportArgs) -> Result<(), Failure> {
     // A file is read and written, nothing is computed: the CPU does for every device.
     let model = state.model(&config.model, &device::open(DeviceName::any_cpu())?)?;
     guessed(args, &noted, &config.model).iter().for_each(print_note);
-    RunFolder::create(&args.out, &config, &vocabulary)?.save_best(&model)?;
+    RunFolder::create_with_best(&args.out, &config, &vocabulary, &model)?;
     if args.json {
         print_json(&imported);
     } else {

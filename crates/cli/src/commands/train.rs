@@ -16,7 +16,7 @@ use runs::ranks::Ranks;
 use runs::{Error, Extension, Versions};
 
 use crate::args::{Overrides, TrainingArgs, note_unused};
-use crate::training::{Folder, Job, Output, absolute, device_of, extend, lock};
+use crate::training::{Folder, Job, Output, absolute, device_of, extend, lock, require_training};
 
 /// Options of `train`.
 #[derive(Debug, Clone, Args)]
@@ -144,6 +144,7 @@ fn resume(args: &TrainArgs, path: &Path, output: &Output, ranks: &Ranks) -> Resu
 /// The configuration of a run, which the arguments must not change, and what is to be changed of it.
 fn checked(args: &TrainArgs, run: &RunFolder) -> Result<(RunConfig, Extension), Failure> {
     let config = run.config()?;
+    require_training(run.path(), &config.corpus)?;
     let mut now = config.clone();
     if let Some(preset) = args.training.preset.filter(|preset| preset.name() != config.preset) {
         let (setting, before, now) = ("preset".to_string(), config.preset.clone(), preset.to_string());

@@ -29,6 +29,18 @@ pub fn require_test(corpus: &Corpus, data: &Path) -> Result<(), Error> {
     }
 }
 
+/// Refuses to train a run on whose training text nothing is known, as an import with given words makes it.
+pub fn require_training(run: &Path, corpus: &Fingerprint) -> Result<(), Failure> {
+    match corpus.train.length {
+        0 => {
+            let run = run.display();
+            Err(format!("run `{run}` was imported with --vocab, without a training text: it is not trained")
+                .into())
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Says which of the texts `of` are others `now` than in the run.
 pub fn note_other_texts(of_run: &Fingerprint, now: &Fingerprint, of: &[&str]) {
     for (what, before, now) in [(VALID, &of_run.valid, &now.valid), (TEST, &of_run.test, &now.test)] {

@@ -44,7 +44,8 @@ impl Output {
             let &RecordArgs { checkpoint_every: minutes, log_every } = record;
             let time = Duration::try_from_secs_f64(minutes * 60.0).ok().filter(|time| !time.is_zero());
             let Some(checkpoint_every) = time else {
-                return Err(Error::invalid("checkpoint-every", minutes, "a number of minutes above 0").into());
+                let expected = "a number of minutes above 0 and at most 3e17";
+                return Err(Error::invalid("checkpoint-every", minutes, expected).into());
             };
             check(log_every != Some(0), "log-every", 0, "at least 1 step")?;
             Ok(Self { command, json, checkpoint_every, log_every, interrupt, quiet: false })

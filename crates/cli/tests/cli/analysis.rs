@@ -160,6 +160,31 @@ fn saved_runs_are_looked_into() {
         "gradient-loss --run mixtape",
         &["run `mixtape`: its head mixtape has logits that are no products with one decoder"],
     );
+    // Clusters have logits and normalisers of their own.
+    let train = |out: &str, more: &str| {
+        let sizes = "--d-embedding 6 --batch 8 --bptt 12 --epochs 1";
+        objects(path, &format!("train --data data {sizes} --json --out {out} {more}"));
+    };
+    train("clusters", "--head softmax --lstm 16,6 --cutoffs 20");
+    train("plif-clusters", "--head plif --lstm 16,6 --knots 20 --cutoffs 20");
+    train("mos-plif-clusters", "--head mos-plif --lstm 16,6 --components 2 --knots 20 --cutoffs 20");
+    for (line, run, head) in [
+        ("gradient-loss --run softmax clusters", "clusters", "softmax"),
+        ("plif --run plif plif-clusters", "plif-clusters", "plif"),
+        ("plif --run mos-plif-clusters", "mos-plif-clusters", "mos-plif"),
+    ] {
+        let message = format!(
+            "run `{run}`: its head {head} with clusters has logits that are no products with one decoder"
+        );
+        refused(line, &[message.as_str()]);
+    }
+    assert!(objects(path, "rank --run clusters --json")[0]["bound"].is_null());
+    // The decoder of an untied softmax is as wide as the last LSTM.
+    train("untied", "--head softmax --lstm 16,9 --untied");
+    let untied = objects(path, "rank --run untied --json").remove(0);
+    assert_eq!((&untied["d_embedding"], &untied["bound"]), (&9.into(), &11.into()));
+    assert!((9.0..=11.0).contains(&number(&untied, "rank")), "{}", untied["rank"]);
+
     refused("gradient-loss --run mos other", &["runs `mos` and `other` have different vocabularies"]);
     refused("compare --run mos other", &["runs `mos` and `other` have different vocabularies"]);
     refused("compare --run mos", &["1 runs given, but compare takes two"]);

@@ -248,6 +248,7 @@ fn changed_text_and_changed_settings_are_named() {
         ("--dropout-weight 0", "model.dropouts.weight is 0.0 now"),
         ("--out other", "--out"),
         ("--checkpoint-every 0", "checkpoint-every is 0, but must be a number of minutes above 0"),
+        ("--checkpoint-every 1e300", "but must be a number of minutes above 0 and at most 3e17"),
     ];
     for (more, expected) in cases {
         refused(path, &format!("train --resume first {more}"), &[expected]);

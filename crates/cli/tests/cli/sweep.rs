@@ -50,6 +50,14 @@ fn a_sweep_at_equal_size_trains_what_is_left_of_it() {
     assert!(table.contains(" ± ") && table.contains("| train perplexity |"), "{table}");
     assert!(path.join("out/perplexities.svg").is_file());
 
+    // A smaller sweep in its folder would take results away.
+    let smaller = line("softmax", "28");
+    let results = read(path, "out/results.jsonl");
+    refused(path, &smaller, &["`out/results.jsonl` has the result of `mos-plif-s28`", "--force"]);
+    assert_eq!(read(path, "out/results.jsonl"), results);
+    assert_eq!(objects(path, &format!("{smaller} --force")).len(), 1);
+    assert_eq!(read(path, "out/results.jsonl").lines().count(), 1);
+
     let changed = line("softmax", "28").replace("--lr 5", "--lr 6");
     refused(path, &changed, &["`out/softmax-s28`", "train.lr is 6.0 now, but 5.0 in the run"]);
     let fewer = line("softmax", "28").replace("--parameters 4000", "--parameters 10 --out run");

@@ -71,6 +71,10 @@ fn results_are_drawn_anew_from_their_lines() {
         ("--from bad.jsonl", "`bad.jsonl` is damaged: line 1: no result of a sweep"),
         ("--from texts.jsonl", "have the same settings but differ in more than their seeds: draw them apart"),
         ("--from old.jsonl --heads moc", "there is no result of these heads"),
+        ("--from old.jsonl --seeds 3", "'--seeds <SEEDS>'"),
+        ("--from old.jsonl --rank 5", "'--rank <N>'"),
+        ("--from old.jsonl --epochs 7", "--epochs has no effect: --from draws what was trained"),
+        ("--from old.jsonl --set train.lr=3", "--set has no effect: --from draws what was trained"),
     ] {
         refused(path, &format!("sweep --out run {more}"), &[expected]);
     }

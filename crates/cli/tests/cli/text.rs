@@ -90,6 +90,13 @@ fn characters_are_tokens_with_bits_for_perplexities() {
     let eval = objects(path, "eval --run first --json").remove(0);
     bits(&eval, "valid");
     assert_eq!(eval["test_bpc"], lines[2]["test_bpc"]);
+    let small = "--model gpt --head softmax --d-model 8 --layers 1 --attention-heads 2 --context 8 --batch 4";
+    let of_gpt = format!("train data {small} --characters --steps 4 --rounds 2 --out gpt --json");
+    let lines = objects(path, &of_gpt);
+    let last = lines.last().unwrap();
+    bits(&lines[0], "valid");
+    bits(last, "test");
+    assert_eq!(objects(path, "eval gpt --json")[0]["test_bpc"], last["test_bpc"]);
     let text = super::text(path, "eval --run first");
     assert!(text.contains(", bits per character valid ") && text.lines().count() == 1, "{text}");
     let text = super::text(path, "generate --run first --prompt ab --tokens 20 --top-k 1");

@@ -275,6 +275,9 @@ fn a_softmax_goes_on_as_another_head() {
         assert!(of_run["finetunes"].as_str().unwrap().ends_with("softmax"), "{of_run}");
     }
     // It keeps the settings that are not given.
+    train(&format!("data --model gpt {small} --head softmax --precision bf16 --lr 0.02 --out short"));
+    train("--from short --head softmax --lr 1e-12 --out short-next");
+    assert_eq!(config(path, "short-next")["model"]["head"]["precision"], "bf16");
     train("--from moc-next --head moc --lr 1e-12 --out moc-same");
     assert_eq!(config(path, "moc-same")["model"], config(path, "moc-next")["model"]);
     // A mixture goes on as itself, with the facets that it has.
@@ -297,6 +300,34 @@ fn a_softmax_goes_on_as_another_head() {
         refused(path, &format!("train {line} --out refused"), &[expected]);
     }
     assert!(!path.join("refused").exists());
+}
+
+#[test]
+fn a_head_that_goes_on_as_itself_keeps_what_it_has_learned() {
+    let folder = folder();
+    let path = folder.path();
+    let small = SMALL.replace(" --components 2", "");
+    let train = |more: &str| objects(path, &format!("train {more} --warmup 0 --json")).pop().unwrap();
+    for head in ["mos", "mos --activation tanh", "plif --knots 50"] {
+        let run = head.replace(' ', "");
+        let before = train(&format!(
+            "data --model gpt {small} --head {head} --steps 40 --lr 0.05 --dropout 0 --out {run}"
+        ));
+        let name = before["head"].as_str().unwrap();
+        let next = |more: &str| train(&format!("--from {run} --head {name} --steps 4 --lr 1e-9 {more}"));
+        let after = next(&format!("--dropout 0 --out {run}-next"));
+        for key in ["valid_ppl", "test_ppl"] {
+            let moved = number(&after, key) / number(&before, key) - 1.0;
+            assert!(moved.abs() < 1e-5, "{head}, {key}: {before} and {after}");
+        }
+        // The dropout is the one that is asked for, not the origin's.
+        next(&format!("--dropout 0.5 --out {run}-dropped"));
+        let [kept, dropped] = ["next", "dropped"].map(|name| {
+            let metrics = super::lines(&path.join(format!("{run}-{name}/metrics.jsonl")));
+            number(&metrics[0], "train_ppl")
+        });
+        assert!((dropped / kept - 1.0).abs() > 1e-3, "{head}: {kept} and {dropped}");
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ use safetensors::tensor::TensorView;
 use serde_json::{Value, json};
 
 use super::{SMALL, config, edit, folder, objects, refused};
+use crate::harness::stderr;
 
 /// The project's own whole model of 53 words, and a folder of text in exactly those words.
 fn reference_model() -> (tempfile::TempDir, String, Value) {
@@ -131,6 +132,13 @@ fn a_trained_model_goes_out_and_comes_back() {
         "import --weights model.safetensors --data data --vocab first/vocab.txt --out again --json",
     );
     assert!(weights("first") == weights("again"));
+    for line in ["train --resume again", "train --from again --out tuned"] {
+        let errors = stderr(&super::run(path, line), 2);
+        let expected =
+            "error: run `again` was imported with --vocab, without a training text: it is not trained\n";
+        assert_eq!(errors, expected, "{line}");
+    }
+    assert!(!path.join("tuned").exists());
     let listed = super::text(path, "runs run");
     assert!(listed.ends_with("imported\n") && !listed.contains("-0"), "{listed}");
     // An imported model can be trained on.

@@ -70,6 +70,16 @@ fn a_text_that_is_too_short_is_refused() {
 }
 
 #[test]
+fn a_model_of_other_words_is_refused() {
+    for vocab in [VOCAB as usize - 1, VOCAB as usize + 1] {
+        let model = GptConfig::new(16, HeadConfig::softmax(16, vocab).with_tied(true)).with_context(8);
+        let refused = GptTask::new(&model, &TrainConfig::new(60), &corpus(), &Device::flex());
+        let expected = format!("vocab is {vocab}, but must be the number of words of the corpus");
+        assert_eq!(refused.err().unwrap().to_string(), expected);
+    }
+}
+
+#[test]
 fn the_learning_rate_rises_and_falls() {
     let config = TrainConfig::new(20).with_warmup(4).with_lr(0.4);
     let rates: Vec<f64> = (0..20).map(|done| learning_rate(&config, done)).collect();

@@ -107,6 +107,15 @@ impl<K: Knobs> Given<K> {
         self.settings.iter().any(|setting| setting.section() == section)
     }
 
+    /// The place of a setting that is given for `place`, for a part of it or for all that it is a part of.
+    pub fn overlapping(&self, place: &str) -> Option<&str> {
+        let is_within = |place: &str, of: &str| {
+            place.strip_prefix(of).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        let mut places = self.settings.iter().map(Setting::place);
+        places.find(|given| is_within(given, place) || is_within(place, given))
+    }
+
     fn found(&self, place: &str) -> Option<&Value> {
         self.settings.iter().rev().find_map(|setting| setting.value_of(place))
     }

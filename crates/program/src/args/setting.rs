@@ -27,6 +27,11 @@ impl Setting {
         }
     }
 
+    /// Its place.
+    pub(super) fn place(&self) -> &str {
+        &self.place
+    }
+
     /// The value, if this is the setting of `place`.
     pub fn value_of(&self, place: &str) -> Option<&Value> {
         (self.place == place).then_some(&self.value)

@@ -189,10 +189,7 @@ impl Fingerprint {
     /// # Errors
     /// [`Error::DataChanged`] names the first part that differs; texts come before the vocabulary, which depends on them.
     pub fn check(&self, corpus: &Corpus) -> Result<()> {
-        match self.difference(corpus.fingerprint()) {
-            Some((what, [before, now])) => Err(Error::DataChanged { what, before, now }),
-            None => Ok(()),
-        }
+        self.check_same(corpus.fingerprint())
     }
 }
 
@@ -269,8 +266,15 @@ fn single(folder: &Path, text: &TextConfig) -> Result<Option<PathBuf>> {
     if !folder.is_dir() {
         return Err(Error::MissingFolder { path: folder.to_path_buf() });
     }
-    let (file, split) = (folder.join(SINGLE), folder.join("valid.txt"));
-    Ok((text.characters && file.is_file() && !split.exists()).then_some(file))
+    let file = folder.join(SINGLE);
+    if !text.characters || !file.is_file() || folder.join("valid.txt").exists() {
+        return Ok(None);
+    }
+    let mut shards = ["train", "valid", "test"].into_iter().map(|name| folder.join(name));
+    match shards.find(|shards| shards.is_dir()) {
+        Some(folder) => Err(Error::TwoTexts { file, folder }),
+        None => Ok(Some(file)),
+    }
 }
 
 /// Reads files as ids.

@@ -5,6 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use super::tokens::Tokens;
 use super::vocabulary::Vocabulary;
+use crate::error::{Error, Result};
+use crate::hashes::hex;
 
 /// Size and hash of each part of a corpus. They guarantee that a run is resumed with the text that it was started with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,6 +48,17 @@ impl Fingerprint {
         }
     }
 
+    /// Whether `now` is the same.
+    ///
+    /// # Errors
+    /// [`Error::DataChanged`] names the first part that [differs](Self::difference).
+    pub fn check_same(&self, now: &Self) -> Result<()> {
+        match self.difference(now) {
+            Some((what, [before, now])) => Err(Error::DataChanged { what, before, now }),
+            None => Ok(()),
+        }
+    }
+
     /// The first part that differs from that of `now`, and its two states. Texts come before the vocabulary, which depends on
     /// them.
     pub fn difference(&self, now: &Self) -> Option<(&'static str, [String; 2])> {
@@ -80,7 +93,7 @@ impl Part {
     }
 
     fn hashed(length: usize, hash: Sha256) -> Self {
-        Self { length, sha256: hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect() }
+        Self { length, sha256: hex(&hash.finalize()) }
     }
 
     fn short(&self) -> String {

@@ -27,6 +27,7 @@ use super::tokens::{TokenFile, Tokens};
 use super::vocabulary::Vocabulary;
 use crate::error::{Error, Result};
 use crate::files;
+use crate::hashes::hex;
 
 /// Where encoded texts are kept: see [`Corpus::load_kept`].
 #[derive(Debug, Clone)]
@@ -102,7 +103,7 @@ impl TokenCache {
                 folder.clone()
             }
         };
-        let name: String = name.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        let name = hex(&name.finalize()[..8]);
         Ok(Place { lock: folder.join(format!("{name}.lock")), kept: folder.join(name), folder })
     }
 }
@@ -126,6 +127,9 @@ impl Corpus {
             return Ok((Self::encode(&texts, text)?, Kept::Encoded));
         }
         let place = cache.place(folder, text)?;
+        if !cache.read_only {
+            place.recover();
+        }
         let because = match place.read(&before, &texts) {
             Ok(Some(corpus)) => return Ok((corpus, Kept::Read)),
             Ok(None) => None,
@@ -210,6 +214,17 @@ struct Place {
 }
 
 impl Place {
+    /// Finds what a process left that died while it replaced the text. A folder that cannot be written keeps nothing, and another
+    /// process that is writing there finishes by itself.
+    fn recover(&self) {
+        if !self.kept.exists()
+            && self.folder.is_dir()
+            && let Ok(_lock) = self.lock()
+        {
+            let _ = files::recover_folder(&self.kept);
+        }
+    }
+
     /// The text that is kept here, if it is the one that `now` describes; nothing if none is kept.
     ///
     /// # Errors

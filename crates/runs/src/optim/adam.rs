@@ -1,26 +1,25 @@
 //! Adam, and its state in a checkpoint.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::ops::Range;
 use std::path::Path;
 
 use crate::files;
-use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
+use burn::module::{Module, ModuleMapper, Param, ParamId, list_param_ids};
 use burn::optim::{AdamConfig, GradientsParams, ModuleOptimizer};
 use burn::store::burn_pack::{Error as PackError, Reader, Tensor as PackTensor, Writer};
 use burn::tensor::{Bytes, Tensor};
 
 use super::clip::clip_global_norm_among;
+use super::moments::{HasMoments, Portable};
 use crate::error::{Error, Result, one_line};
 use crate::ranks::Ranks;
 use crate::shards::Shards;
 
-/// Tensors that Adam keeps for a parameter: two moments.
-const MOMENTS: usize = 2;
-
 /// Adam as in Kingma and Ba (arXiv 1412.6980): β 0.9 and 0.999, ε 1e-8.
-pub fn adam() -> ModuleOptimizer {
-    AdamConfig::new().with_epsilon(1e-8).init()
+pub fn adam() -> burn::optim::Adam {
+    AdamConfig::new().with_epsilon(1e-8).build()
 }
 
 /// Numbers the parameters in their order in the module. The optimiser's state belongs to parameters by their identities, which are
@@ -105,9 +104,16 @@ fn map_rows(
     writer.into_bytes()
 }
 
+/// The parameters of which an optimiser has moments, by their numbers.
+fn parameters(optimiser: &ModuleOptimizer) -> BTreeSet<u64> {
+    let tensors = Reader::from_bytes(to_bytes(optimiser)).and_then(Reader::into_tensors);
+    let tensors = tensors.expect("what was just written can be read");
+    tensors.iter().filter_map(|tensor| tensor.param_id).collect()
+}
+
 /// `optimiser`, of no steps yet, with the state in a file that [`save_optimiser`] wrote for a module whose
 /// [parameters have the same numbers](number_parameters). The file is of whole parameters, and `shards` says which of their rows this
-/// rank holds.
+/// rank holds. Burn makes the state on its default device first, unless [`Adam::load`] calls.
 ///
 /// # Errors
 /// [`Error::Io`]; [`Error::Damaged`] if the file is not whole.
@@ -128,7 +134,7 @@ pub fn load_optimiser(optimiser: ModuleOptimizer, shards: &Shards, path: &Path) 
     optimiser.from_bytes(bytes).map_err(|error| Error::damaged(path, one_line(&error)))
 }
 
-/// [`adam`], or another optimiser with two moments of every parameter, whose state a checkpoint keeps. Where ranks hold some rows of a
+/// [`adam`], or another optimiser with moments of every parameter, whose state a checkpoint keeps. Where ranks hold some rows of a
 /// parameter each, the file is of whole parameters.
 pub struct Adam {
     optimiser: ModuleOptimizer,
@@ -138,8 +144,8 @@ pub struct Adam {
 
 impl Adam {
     /// The optimiser before its first step.
-    pub fn new(optimiser: ModuleOptimizer) -> Self {
-        Self { optimiser, whole: vec![] }
+    pub fn new(optimiser: impl HasMoments) -> Self {
+        Self { optimiser: Portable(optimiser).into(), whole: vec![] }
     }
 
     /// Clips the gradients to their norm over all parameters together, as [`clip_global_norm`](super::clip_global_norm), and makes an
@@ -192,29 +198,74 @@ impl Adam {
     /// # Errors
     /// As [`load_optimiser`], and [`Error::Damaged`] if the file is of other parameters.
     pub fn load<M: Module>(
-        optimiser: ModuleOptimizer,
+        optimiser: impl HasMoments,
         module: &M,
         shards: &Shards,
         path: &Path,
     ) -> Result<Self> {
-        let optimiser = load_optimiser(optimiser, shards, path)?;
-        let mut count = Count { parameters: 0 };
-        module.visit(&mut count);
-        let (found, expected) = (optimiser.to_record().len(), MOMENTS * count.parameters);
-        if found != expected {
-            let reason = format!("it holds {found} moments, but the model needs {expected}");
-            return Err(Error::damaged(path, reason));
+        let optimiser = load_optimiser(Portable(optimiser).into(), shards, path)?;
+        let expected: BTreeSet<u64> = list_param_ids(module).into_iter().map(|id| id.val()).collect();
+        if parameters(&optimiser) != expected {
+            return Err(Error::damaged(path, "its moments are not those of the model's parameters"));
         }
-        Ok(Self::new(optimiser))
+        Ok(Self { optimiser, whole: vec![] })
     }
 }
 
-struct Count {
-    parameters: usize,
-}
+#[cfg(all(test, feature = "flex"))]
+mod tests {
+    use burn::tensor::{DType, Device, TensorData};
 
-impl ModuleVisitor for Count {
-    fn visit_float<const D: usize>(&mut self, _param: &Param<Tensor<D>>) {
-        self.parameters += 1;
+    use super::super::testing::{Pair, pair, values};
+    use super::*;
+
+    fn number<const D: usize>(values: impl Into<TensorData>) -> Tensor<D> {
+        Tensor::from_data(values, (&Device::flex().autodiff(), DType::F64))
+    }
+
+    /// A module of float64, where the device's own type is float32.
+    fn wide() -> Pair {
+        let (weight, bias) = (number([[0.1, -2.0]]), number([4.0]));
+        number_parameters(Pair { weight: Param::from_tensor(weight), bias: Param::from_tensor(bias) })
+    }
+
+    fn step(optimiser: &mut Adam, module: Pair, grad: f64) -> Pair {
+        let mut grads = GradientsParams::new();
+        grads.register(module.weight.id, number::<2>([[grad, 0.3]]).inner());
+        grads.register(module.bias.id, number::<1>([-grad]).inner());
+        optimiser.step_clipped(0.1, module, grads, 10.0, &Shards::default()).unwrap().0
+    }
+
+    #[test]
+    fn a_saved_state_goes_on_to_the_same_bits_in_the_type_of_the_weights() {
+        assert_eq!(Tensor::<1>::ones([1], &Device::default()).dtype(), DType::F32);
+        let folder = tempfile::tempdir().unwrap();
+        let [once, twice] = ["once", "twice"].map(|name| folder.path().join(name));
+        let none = Shards::default();
+        let mut straight = Adam::new(adam());
+        let module = step(&mut straight, wide(), 0.1);
+        straight.save(&none, &once).unwrap();
+        // Saved again before any step.
+        Adam::load(adam(), &module, &none, &once).unwrap().save(&none, &twice).unwrap();
+        let mut loaded = Adam::load(adam(), &module, &none, &twice).unwrap();
+        let expected = step(&mut straight, module.clone(), -0.7);
+        let got = step(&mut loaded, module, -0.7);
+        assert_eq!(got.weight.val().dtype(), DType::F64);
+        assert_eq!(values(&got), values(&expected));
+    }
+
+    #[test]
+    fn a_state_of_other_parameters_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("adam.bpk");
+        let (none, mut optimiser) = (Shards::default(), Adam::new(adam()));
+        let module = step(&mut optimiser, wide(), 0.1);
+        optimiser.save(&none, &path).unwrap();
+        assert!(Adam::load(adam(), &module, &none, &path).is_ok());
+        // As many parameters, but not the same.
+        let message = Adam::load(adam(), &pair(), &none, &path).err().unwrap().to_string();
+        let expected =
+            format!("`{}` is damaged: its moments are not those of the model's parameters", path.display());
+        assert_eq!(message, expected);
     }
 }

@@ -10,6 +10,7 @@
 mod adam;
 mod clip;
 mod dynamic;
+mod moments;
 mod non_monotone;
 mod nt_asgd;
 mod parameter;
@@ -20,5 +21,6 @@ mod update;
 pub use adam::{Adam, adam, load_optimiser, number_parameters, save_optimiser};
 pub use clip::{clip_global_norm, global_norm};
 pub use dynamic::{DynamicConfig, DynamicForm, DynamicUpdate, GradientStatistics};
+pub use moments::HasMoments;
 pub use non_monotone::NonMonotone;
 pub use nt_asgd::{NtAsgd, NtAsgdConfig};

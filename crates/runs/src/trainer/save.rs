@@ -22,6 +22,9 @@ enum Found {
 
 impl<T: Task> Trainer<T> {
     /// Saves all that training needs to be resumed, if this is the rank that has the run's folder. All ranks call it.
+    ///
+    /// # Errors
+    /// [`Error::NonFiniteLoss`], at all ranks; [`Error::Io`], [`Error::Communication`].
     pub(super) fn save(&mut self, run: Option<&Folder<T::Settings>>) -> Result<()> {
         if self.state.position.is_some() {
             self.read()?;
@@ -29,25 +32,37 @@ impl<T: Task> Trainer<T> {
         self.task.gather(self.peers.ranks())?;
         let Some(run) = run else { return self.write(None) };
         run.sync_steps()?;
-        run.save_checkpoint(&self.state, &self.metrics, |folder| {
-            self.write(Some(folder))?;
-            self.task.save(&self.state, folder)
-        })?;
+        run.save_checkpoint(&self.state, &self.metrics, |folder| self.write(Some(folder)))?;
         self.saved = Instant::now();
         Ok(())
     }
 
-    /// Writes the weights of a checkpoint; the ranks without the folder give the rows that they hold.
+    /// Writes weights and optimiser of a checkpoint. The ranks without the folder give the rows that they hold, and are told if a weight
+    /// is not finite, which the first rank alone sees.
     fn write(&self, folder: Option<&Path>) -> Result<()> {
+        let mut written = self.write_weights(folder);
+        if let (Ok(()), Some(folder)) = (&written, folder) {
+            written = self.task.save(&self.state, folder);
+        }
+        let diverged = matches!(written, Err(Error::NonFiniteTensor { .. }));
+        match self.peers.grid().all().first_says(diverged)? {
+            true => Err(self.diverged("weights are")),
+            false => written,
+        }
+    }
+
+    fn write_weights(&self, folder: Option<&Path>) -> Result<()> {
         let shards = self.task.shards();
         let takes_part = !shards.are_none() && self.peers.grid().is_first_group();
         if folder.is_none() && !takes_part {
             return Ok(());
         }
         let path = |name| folder.map(|folder| folder.join(name));
-        shards.save(self.task.model(), path(MODEL).as_deref())?;
+        let model = shards.save(self.task.model(), path(MODEL).as_deref());
+        // Whatever came of it: the other ranks give their rows of both.
         let averages = self.task.averages(&self.state);
-        averages.map_or(Ok(()), |averages| shards.save(&averages, path(AVERAGE).as_deref()))
+        let averages = averages.map_or(Ok(()), |averages| shards.save(&averages, path(AVERAGE).as_deref()));
+        model.and(averages)
     }
 
     /// Saves the best model, as [`save`](Self::save) the others. It is saved after the checkpoint: until then, a crash must leave the

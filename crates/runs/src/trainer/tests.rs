@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use self::tiny::{Tiny, TinyTask, Train, run_of, train, trainer};
+use self::tiny::{Bigram, Tiny, TinyTask, Train, run_of, train, trainer};
 use super::*;
 use crate::folder::{MODEL, RunState};
 use crate::observer::{Notes, Silent};
@@ -156,6 +156,57 @@ fn a_loss_that_is_not_finite_is_noted_and_leaves_the_checkpoint() {
     drop(run);
     let run = Run::open(&path).unwrap();
     assert_eq!((run.state().unwrap(), run.failure()), (RunState::Finished, None));
+}
+
+#[test]
+fn weights_that_are_not_finite_are_noted_and_leave_the_checkpoint() {
+    let said = |epoch: usize, step: usize| {
+        format!(
+            "the weights are not finite in epoch {epoch}, at or before step {step} of 30: training stopped, the last checkpoint is \
+             untouched; a lower learning rate may help"
+        )
+    };
+    let (_root, run) = run_of(&train(2));
+    let path = run.path().to_path_buf();
+    let mut first = trainer(&train(2)).with_checkpoint_every(Duration::ZERO);
+    first.advance(None, &mut Silent).unwrap();
+    first.save(Some(&run)).unwrap();
+    let before = fs::read(run.checkpoint().join(MODEL)).unwrap();
+    let is_untouched = |run: &Run| {
+        assert_eq!(fs::read(run.checkpoint().join(MODEL)).unwrap(), before);
+        assert!(!path.join("checkpoint.new").exists());
+    };
+    first.task.spoils = Some(1);
+    let message = first.fit(Some(&run), &mut Silent).unwrap_err().to_string();
+    assert_eq!(message, said(2, 1));
+    is_untouched(&run);
+    drop(run);
+    let run = Run::open(&path).unwrap();
+    assert_eq!((run.state().unwrap(), run.failure()), (RunState::Diverged, Some(message)));
+    // At the end of an epoch.
+    let mut first = trainer(&train(2));
+    first.advance(None, &mut Silent).unwrap();
+    let spoilt = Bigram::spoilt(first.task.device());
+    first.task.set_model(spoilt);
+    assert_eq!(first.save(Some(&run)).unwrap_err().to_string(), said(1, 30));
+    is_untouched(&run);
+}
+
+#[test]
+fn a_perplexity_that_is_not_finite_names_its_weights() {
+    for (validate_every, place) in [(Some(5), "step 5 of epoch 1"), (None, "epoch 1")] {
+        let mut trainer = trainer(&Train { validate_every, ..train(2) });
+        trainer.task.spoils = Some(validate_every.unwrap_or(tiny::STEPS));
+        let message = trainer.fit(None, &mut Silent).unwrap_err().to_string();
+        let expected = format!(
+            "the validation perplexity is not finite after {place}: training stopped, the last checkpoint is untouched"
+        );
+        assert_eq!(message, expected);
+    }
+    let mut trainer = trainer(&train(1));
+    let given = Bigram::spoilt(trainer.task.device());
+    let message = trainer.start_with(given).unwrap_err().to_string();
+    assert_eq!(message, "the validation perplexity is not finite with the weights that training starts from");
 }
 
 #[test]

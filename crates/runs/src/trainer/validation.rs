@@ -9,6 +9,7 @@ use crate::metrics::{EndReason, EpochMetrics, Score, ValidationMetrics};
 use crate::observer::TrainObserver;
 use crate::state::Best;
 use crate::task::{Split, Task};
+use crate::text;
 
 impl<T: Task> Trainer<T> {
     /// Scores the validation text, at the end of an epoch or inside of one, and lets the state see it. Returns `None` if the observer
@@ -30,7 +31,8 @@ impl<T: Task> Trainer<T> {
         position.validation_seconds += began.elapsed().as_secs_f64();
         let Some(valid) = evaluated else { return Ok(None) };
         if !valid.perplexity().is_finite() {
-            return Err(Error::NonFinitePerplexity { what: "validation", epoch });
+            let step = (position.step < steps).then_some(position.step);
+            return Err(Error::NonFinitePerplexity { what: "validation", epoch, step });
         }
         position.validated = position.step;
         let (step, trained, nll) = (position.step, position.whole.score(), valid.mean());
@@ -130,8 +132,5 @@ impl<T: Task> Trainer<T> {
 
 /// Where a validation was, in words.
 fn place(metrics: &ValidationMetrics) -> String {
-    match metrics.step == metrics.steps {
-        true => format!("epoch {}", metrics.epoch),
-        false => format!("step {} of epoch {}", metrics.step, metrics.epoch),
-    }
+    text::place(metrics.epoch, (metrics.step < metrics.steps).then_some(metrics.step))
 }

@@ -189,6 +189,7 @@ fn the_number_of_parameters_is_that_of_the_configuration() {
 fn weights_begin_uniform_and_biases_at_zero_but_for_forget_gates() {
     // Wide enough that every matrix has hundreds of values, whose extremes come near the bounds whatever is drawn.
     let wide = ModelConfig {
+        vocab: 300,
         d_embedding: 30,
         d_utterance: 20,
         d_context: 30,

@@ -94,10 +94,7 @@ impl Procedure for TrainConfig {
 /// # Errors
 /// [`DataChanged`](runs::Error::DataChanged) names the first part that differs.
 pub fn check_corpus(config: &RunConfig, corpus: &Corpus) -> runs::error::Result<()> {
-    match config.corpus.difference(&fingerprint(corpus)) {
-        Some((what, [before, now])) => Err(runs::Error::DataChanged { what, before, now }),
-        None => Ok(()),
-    }
+    config.corpus.check_same(&fingerprint(corpus))
 }
 
 /// Sizes and hashes of the parts of a corpus: words, and all entries of the dialogues with their speakers.

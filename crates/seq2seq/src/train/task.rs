@@ -128,7 +128,8 @@ impl Task for DialogTask<'_> {
     }
 
     fn set_model(&mut self, model: Seq2Seq) {
-        self.model = Some(model);
+        // A checkpoint's optimiser knows parameters by their numbers, and a model may come with others.
+        self.model = Some(number_parameters(model));
         self.optimiser = Adam::new(adam());
     }
 
@@ -146,7 +147,8 @@ impl Task for DialogTask<'_> {
 
     fn step(&mut self, done: usize, state: &mut DialogState, peers: &mut Peers) -> Result<Stepped> {
         let TrainConfig { lr, clip, seed, .. } = self.config;
-        let pairs = self.schedule.pairs((state.epoch * self.config.updates + done) as u64);
+        let pairs =
+            self.schedule.pairs(state.epoch.saturating_mul(self.config.updates).saturating_add(done) as u64);
         let batch_of = |pairs| Batch::new(self.corpus.train(), pairs, self.model_config.window);
         let ranks = peers.ranks();
         ranks.seed_own_part(&self.device, seed, state.epoch as u64 + 1, done as u64 + 1);
@@ -213,7 +215,7 @@ impl Task for DialogTask<'_> {
         let of_pair = train.response_tokens() as f64 / train.num_pairs() as f64;
         let [valid, test] =
             [self.corpus.valid(), self.corpus.test()].map(|s| EVALUATION_COST * s.response_tokens() as f64);
-        let steps = (self.config.updates * self.config.batch) as f64;
+        let steps = self.config.updates as f64 * self.config.batch as f64;
         Work { train: steps * of_pair, valid, test }
     }
 }

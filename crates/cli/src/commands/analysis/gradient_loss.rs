@@ -1,6 +1,5 @@
 //! `gradient-loss`: how much of the logits' gradient the decoder keeps from the hidden state.
 
-use awd_lstm::HeadKind;
 use burn::tensor::{Int, Tensor};
 use clap::Args;
 use highrank::analysis::{AnalysisError, GradientLoss};
@@ -134,14 +133,8 @@ pub fn run(args: &GradientLossArgs) -> Result<(), Failure> {
 
 fn look(source: &SourceArgs) -> Result<Vec<Lost>, Failure> {
     let runs = SavedRun::open_all(&source.runs)?;
-    for run in &runs {
-        // Before a line of the table is printed.
-        if let head @ Head::Common(HeadKind::Mixtape | HeadKind::Adaptive) = run.head {
-            return Err(
-                run.failure(format!("its head {head} has logits that are no products with one decoder"))
-            );
-        }
-    }
+    // Before a line of the table is printed.
+    SavedRun::one_decoder(&runs)?;
     let analysis = Analysis::open(runs, &source.text, 1, source.out.as_deref())?;
     analysis.print_rows(|run, model| {
         let head = model.head();

@@ -69,6 +69,7 @@ fn look(source: &SourceArgs) -> Result<Vec<Report>, Failure> {
         let head = run.head;
         return Err(run.failure(format!("its head {head} has no PLIF; train with --head plif or mos-plif")));
     }
+    SavedRun::one_decoder(&runs)?;
     let analysis = Analysis::open(runs, &source.text, 1, source.out.as_deref())?;
     analysis.print_rows(|run, model| {
         let head = model.head();

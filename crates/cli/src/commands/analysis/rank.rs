@@ -52,8 +52,9 @@ struct Rank {
 impl Rank {
     fn new(run: &SavedRun, spectrum: &Spectrum, wide: bool) -> Self {
         let single = f32::EPSILON as f64;
-        // The papers know no bound of other heads.
-        let is_bounded = matches!(run.head, Head::Common(HeadKind::Softmax | HeadKind::Moc));
+        // The papers know no bound of other heads, and clusters have decoders and normalisers of their own.
+        let is_bounded =
+            matches!(run.head, Head::Common(HeadKind::Softmax | HeadKind::Moc)) && !run.has_clusters;
         Self {
             run: run.name.clone(),
             head: run.head,

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use awd_lstm::ModelConfig;
 use awd_lstm::train::AwdLstm;
+use awd_lstm::{HeadKind, ModelConfig};
 use burn::tensor::Device;
 use gpt::{GptConfig, Transformer};
 use program::args::Head;
@@ -19,7 +19,10 @@ pub struct SavedRun {
     /// The folder's name, or its path where two folders have the same name.
     pub name: String,
     pub head: Head,
+    /// Width of a row of the decoder: that of the embedding, but of the last LSTM under an untied head without contexts.
     pub d_embedding: usize,
+    /// Whether its head has clusters of rare words.
+    pub has_clusters: bool,
     /// Folder of its text; `None` if that was generated.
     pub data: Option<PathBuf>,
     pub text: TextConfig,
@@ -44,7 +47,7 @@ impl SavedRun {
             match kind_of_run(path) {
                 Ok(kind) if kind == Transformer::KIND => {
                     Self::open(name, &gpt::RunFolder::open(path)?, |preset, model| {
-                        Ok((preset.parse()?, model.head.d_embedding, Sizes::Transformer(model)))
+                        Ok((preset.parse()?, Sizes::Transformer(model)))
                     })
                 }
                 Ok(kind) if kind == Dialogues::KIND => Err(format!(
@@ -55,7 +58,7 @@ impl SavedRun {
                 )
                 .into()),
                 _ => Self::open(name, &awd_lstm::train::RunFolder::open(path)?, |_, model| {
-                    Ok((Head::Common(model.head), model.d_embedding, Sizes::Lstm(model)))
+                    Ok((Head::Common(model.head), Sizes::Lstm(model)))
                 }),
             }
         };
@@ -65,15 +68,20 @@ impl SavedRun {
     fn open<S: Settings<Text = TextConfig>>(
         name: String,
         folder: &runs::Folder<S>,
-        read: impl FnOnce(&str, S::Model) -> Result<(Head, usize, Sizes), Failure>,
+        read: impl FnOnce(&str, S::Model) -> Result<(Head, Sizes), Failure>,
     ) -> Result<Self, Failure> {
         let config = folder.config()?;
         let data = config.data_folder().map(Path::to_path_buf);
-        let (head, d_embedding, model) = read(&config.preset, config.model)?;
+        let (head, model) = read(&config.preset, config.model)?;
+        let (d_embedding, has_clusters) = match &model {
+            Sizes::Lstm(model) => (model.d_decoder(), model.clusters().is_some()),
+            Sizes::Transformer(model) => (model.head.d_embedding, model.head.adaptive.is_some()),
+        };
         Ok(Self {
             name,
             head,
             d_embedding,
+            has_clusters,
             data,
             text: config.text,
             corpus: config.corpus,
@@ -98,6 +106,20 @@ impl SavedRun {
             return Err(format!("{runs}{difference} train both on the same data").into());
         }
         Ok(())
+    }
+
+    /// Refuses runs whose logits are not all products with one decoder, each of a word.
+    pub fn one_decoder(runs: &[Self]) -> Result<(), Failure> {
+        let mixtape = Head::Common(HeadKind::Mixtape);
+        match runs.iter().find(|run| run.has_clusters || run.head == mixtape) {
+            Some(run) => {
+                let (head, clusters) = (run.head, if run.has_clusters { " with clusters" } else { "" });
+                Err(run.failure(format!(
+                    "its head {head}{clusters} has logits that are no products with one decoder"
+                )))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Its best model on a device.

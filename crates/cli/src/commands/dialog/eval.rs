@@ -311,7 +311,7 @@ fn digits(value: f64) -> String {
 /// At most so many of `count` places, at equal distances.
 fn spread(count: usize, most: Option<usize>) -> Vec<usize> {
     let most = most.unwrap_or(count).min(count);
-    (0..count).step_by((count / most.max(1)).max(1)).take(most).collect()
+    (0..most).map(|place| (place as u128 * count as u128 / most as u128) as usize).collect()
 }
 
 #[cfg(test)]
@@ -322,6 +322,7 @@ mod tests {
     fn chosen_contexts_are_spread_over_all() {
         assert_eq!(spread(5, None), [0, 1, 2, 3, 4]);
         assert_eq!(spread(10, Some(3)), [0, 3, 6]);
+        assert_eq!(spread(10, Some(6)), [0, 1, 3, 5, 6, 8]);
         assert_eq!(spread(3, Some(9)), [0, 1, 2]);
         assert!(spread(0, Some(2)).is_empty());
     }

@@ -101,7 +101,7 @@ pub fn import(args: &ImportArgs) -> Result<(), Failure> {
         train,
         extensions: vec![],
     };
-    RunFolder::create(&args.out, &config, corpus.vocabulary())?.save_best(&read)?;
+    RunFolder::create_with_best(&args.out, &config, corpus.vocabulary(), &read)?;
     if args.json {
         let parameters = config.model.num_params();
         print_json(&Imported { run: args.out.clone(), model: config.model, parameters });

@@ -46,10 +46,13 @@ pub struct SweepArgs {
     #[arg(long = "for", value_name = "HEAD:SETTING=VALUE,...")]
     pub per_head: Vec<PerHead>,
     /// Train nothing: draw the table and the pictures of these results anew, files such as results.jsonl.
-    #[arg(hide = true, long, value_name = "FILE", num_args = 1.., conflicts_with = "dry_run")]
+    #[arg(hide = true, long, value_name = "FILE", num_args = 1.., conflicts_with_all = [
+        "data", "seeds", "equal", "parameters", "per_head", "finetune", "rank", "dry_run", "preset", "device", "checkpoint_every",
+        "log_every", "characters", "lower_case", "vocab_size", "token_cache", "token_cache_from",
+    ])]
     pub from: Vec<PathBuf>,
-    /// With --from: draw into a folder that holds something, and replace what has the same name there.
-    #[arg(hide = true, long, requires = "from")]
+    /// Replace results of other runs in the folder; with --from, draw into a folder that holds something.
+    #[arg(hide = true, long)]
     pub force: bool,
     /// Finetune every run after it, with averaged weights, for at most so many passes over the text [default: as many as
     /// the run's].

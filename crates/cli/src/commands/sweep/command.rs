@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use program::args::SET;
 use program::failure::{Failure, Incomplete};
 use program::files::{check_folder, create_folder};
 use program::interrupt::Interrupted;
@@ -29,7 +30,7 @@ pub fn run(args: &SweepArgs, program: &'static str, processes: &Ranks) -> Result
         return redraw(args);
     }
     let command = format!("{program} train");
-    let output = Output::new(command, false, &args.training.record, processes, false)?;
+    let output = Output::new(command, false, &args.training.record, processes, args.dry_run)?;
     let checked = || -> Result<_, Failure> {
         args.out.as_deref().map_or(Ok(()), found::check_out)?;
         Ok((args.data()?, args.training.text(&args.common())))
@@ -45,6 +46,9 @@ pub fn run(args: &SweepArgs, program: &'static str, processes: &Ranks) -> Result
             Some(out) => (out.clone(), found::folders(&plan, out)?),
             None => found::fresh(&plan, &args.out()),
         };
+        if !args.dry_run && !args.force {
+            found::check_results(&out, &folders)?;
+        }
         Ok((plan, rank_text, out, folders))
     };
     let (plan, rank_text, out, folders) = agree(processes, planned())?;
@@ -183,6 +187,11 @@ fn check_shared(folders: &[PathBuf], processes: &Ranks) -> Result<(), Failure> {
 
 /// Draws table and pictures of results anew.
 fn redraw(args: &SweepArgs) -> Result<(), Failure> {
+    let of_training = args.grid.axes.first().map(|axis| axis.flag.as_str());
+    let is_set = ["model", "train", "text"].iter().any(|section| args.grid.set.has_section(section));
+    if let Some(option) = of_training.or(is_set.then_some(SET)) {
+        return Err(format!("--{option} has no effect: --from draws what was trained; leave it out").into());
+    }
     let out = args.out();
     if !args.force {
         check_folder(&out, |_| false).map_err(|error| format!("{error}, or add --force"))?;

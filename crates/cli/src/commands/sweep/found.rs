@@ -9,7 +9,7 @@ use program::failure::Failure;
 use program::files::check_folder;
 use runs::Error;
 
-use crate::commands::sweep::outcome::RESULTS;
+use crate::commands::sweep::outcome::{Outcome, RESULTS};
 use crate::commands::sweep::plan::{Plan, Planned};
 use crate::training::Record;
 
@@ -27,6 +27,24 @@ pub fn check_out(out: &Path) -> Result<(), Failure> {
         check_folder(out, |name| out.join(name).join("lock").is_file())?;
     }
     Ok(())
+}
+
+/// Checks that all results in the folder `out` are of runs in these folders: a sweep writes the results of its own runs alone.
+pub fn check_results(out: &Path, folders: &[PathBuf]) -> Result<(), Failure> {
+    let file = out.join(RESULTS);
+    if !file.is_file() {
+        return Ok(());
+    }
+    let own: Vec<_> =
+        folders.iter().filter_map(|folder| folder.file_name()).map(|name| name.to_string_lossy()).collect();
+    match Outcome::read_all(&file)?.iter().find(|outcome| own.iter().all(|own| *own != outcome.run)) {
+        Some(Outcome { run, .. }) => Err(format!(
+            "`{}` has the result of `{run}`, a run that this sweep does not have: choose another --out, or replace it with --force",
+            file.display()
+        )
+        .into()),
+        None => Ok(()),
+    }
 }
 
 /// The folder of a sweep for which none is named, with that of every run: `first`, unless it holds other runs than the plan's, or the

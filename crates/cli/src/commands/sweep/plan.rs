@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use awd_lstm::sizes::{self, LastLstm};
 use awd_lstm::train::RunConfig;
 use awd_lstm::{HeadKind, ModelConfig, TrainConfig};
-use program::args::Given;
+use program::args::{Given, Knobs};
 use program::device;
 use program::failure::Failure;
 use program::files::absolute;
@@ -14,7 +14,7 @@ use runs::Versions;
 use runs::data::{Corpus, Fingerprint};
 use serde::Serialize;
 
-use crate::args::{Overrides, missing_part};
+use crate::args::{LstmKnobs, Overrides, missing_part};
 use crate::commands::sweep::args::{Equal, SweepArgs};
 use crate::commands::sweep::grid::{self, Axis, Varying};
 use crate::training::finetuning;
@@ -169,11 +169,18 @@ impl<'a> Planner<'a> {
             let head = other.head;
             return Err(format!("--for names the head {head}, which is not among --heads").into());
         }
+        if let Some((option, place)) = chosen_twice(args) {
+            return Err(format!(
+                "--set {place} and {option} choose the same, and --set has the last word: leave one of them out"
+            )
+            .into());
+        }
         let mut planner = Self { args, vocab, budget: None };
         if equal == Equal::Parameters && args.parameters.is_none() {
-            let axes = args.grid.axes.iter();
-            let first = axes.map(|axis| (axis.flag.as_str(), axis.values[0].as_str()));
-            let overrides = grid::overrides(first)?;
+            let axes = planner.axes(HeadKind::Mos);
+            let first = axes.iter().map(|axis| (axis.flag.as_str(), axis.values[0].as_str()));
+            let mut overrides = grid::overrides(first)?;
+            overrides.given = overrides.given.and(&args.grid.set);
             planner.budget = Some(planner.base(HeadKind::Mos, &overrides).num_params());
         }
         Ok(planner)
@@ -235,6 +242,33 @@ impl<'a> Planner<'a> {
             *last = model.d_embedding;
         }
         model
+    }
+}
+
+/// An option whose values, or sizes that it solves for, a setting of `--set` would replace in all runs, and the place of that setting.
+fn chosen_twice(args: &SweepArgs) -> Option<(String, &str)> {
+    let several = args.grid.axes.iter().filter(|axis| axis.values.len() > 1);
+    let of_all = several.map(|axis| (format!("--{}", axis.flag), place(&axis.flag)));
+    let of_head = args.per_head.iter().flat_map(|of| of.settings.iter().map(move |axis| (of.head, axis)));
+    let of_head = of_head.map(|(head, axis)| (format!("--for {head}:{}", axis.flag), place(&axis.flag)));
+    let seeds = args.seeds.iter().map(|_| ("--seeds".to_string(), "train.seed"));
+    let solved_by = if args.parameters.is_some() { "--parameters" } else { "--equal parameters" };
+    let solved_for: &[&'static str] = match args.equal() {
+        Equal::Parameters => &["model.d_embedding", "model.lstm_sizes"],
+        Equal::Sizes => &[],
+    };
+    let solved_for = solved_for.iter().map(|place| (solved_by.to_string(), *place));
+    let mut options = of_all.chain(of_head).chain(seeds).chain(solved_for);
+    options.find_map(|(option, place)| Some((option, args.grid.set.overlapping(place)?)))
+}
+
+/// The place in `config.json` of the setting that an option chooses.
+fn place(flag: &str) -> &'static str {
+    match flag {
+        "d-embedding" => "model.d_embedding",
+        "lstm" | "layers" | "last-lstm" => "model.lstm_sizes",
+        "lr-decay" | "lr-decay-from" | "lr-decay-on-plateau" => "train.lr_decay",
+        _ => LstmKnobs::ALL.iter().find(|knob| knob.name == flag).expect("all others are knobs").place,
     }
 }
 

@@ -90,6 +90,20 @@ fn parameters_are_equal_by_the_embedding_or_the_lstms() {
 }
 
 #[test]
+fn the_mixture_that_others_are_as_large_as_has_all_that_is_given() {
+    let models = |given: &str| {
+        let plan =
+            plan(&format!("--heads softmax,mos --lstm 16,12 --equal parameters --seeds 1 {given}")).unwrap();
+        let models = plan.runs.into_iter().map(|run| run.config.model);
+        models.map(|model| (model.d_embedding, model.lstm_sizes)).collect::<Vec<_>>()
+    };
+    let want = models("--components 15");
+    assert_ne!(models(""), want);
+    assert_eq!(models("--set model.components=15"), want);
+    assert_eq!(models("--for mos:components=15"), want);
+}
+
+#[test]
 fn width_depth_and_components_are_traded_at_equal_size() {
     let line = "--heads softmax,mos,moc --parameters 20000,40000 --layers 1,2,3 --last-lstm 12,40 --lstm 16:32 \
                 --components 2,4 --seeds 1";
@@ -189,6 +203,21 @@ fn what_cannot_be_planned_is_one_line() {
         ("--finetune 0", "softmax: epochs is 0"),
         ("--latent-lr 0", "mos: latent_lr is 0"),
         ("--finetune --finetune-lr 0", "softmax: lr is 0"),
+        ("--lr 10,20 --set train.lr=5", "--set train.lr and --lr choose the same"),
+        ("--components 3,5 --set model.components=7", "--set model.components and --components choose"),
+        ("--layers 1,2 --set model.lstm_sizes=[9,9]", "--set model.lstm_sizes and --layers choose"),
+        ("--dropout-latent 0,0.1 --set model.dropouts={\"latent\":0.2}", "--set model.dropouts and --drop"),
+        (
+            "--lr-decay-from 2:3 --lr-decay 0.5 --set train.lr_decay={\"factor\":0.7,\"when\":\"plateau\"}",
+            "--set train.lr_decay and --lr-decay-from choose",
+        ),
+        ("--for mos:lr=3 --set train.lr=5", "--set train.lr and --for mos:lr choose the same"),
+        ("--seeds 1,2 --set train.seed=3", "--set train.seed and --seeds choose the same"),
+        (
+            "--parameters 30000 --set model.d_embedding=9",
+            "--set model.d_embedding and --parameters choose the same",
+        ),
+        ("--equal parameters --set model.lstm_sizes=[9,9]", "--equal parameters choose the same"),
     ] {
         let message = plan(line).unwrap_err().to_string();
         assert!(message.contains(expected) && !message.contains('\n'), "{line}: {message}");
@@ -197,6 +226,22 @@ fn what_cannot_be_planned_is_one_line() {
     let many = many.join(",");
     let message = plan(&format!("--lr {many} --clip {many}")).unwrap_err().to_string();
     assert!(message.contains("more than 10000 combinations"), "{message}");
+}
+
+#[test]
+fn what_is_set_for_all_runs_has_the_last_word() {
+    let plan = plan("--heads mos --lr 10 --clip 1,2 --set train.lr=5 --set train.seed=3").unwrap();
+    let made: Vec<_> = plan.runs.iter().map(|run| (run.config.train.lr, run.config.train.seed)).collect();
+    assert_eq!(made, [(5.0, 3); 2]);
+}
+
+#[test]
+fn every_setting_that_may_vary_has_a_place() {
+    let line =
+        "--layers 1 --last-lstm 9 --lr-decay 0.5 --lr-decay-from 3 --d-embedding 8 --lstm 9 --epochs 1";
+    let axes = Line::parse_from(line.split(' ').chain(["--data", "d"])).args.grid.axes;
+    let places: Vec<&str> = axes.iter().map(|axis| place(&axis.flag)).collect();
+    assert!(places.len() == 7 && places.contains(&"train.epochs"), "{places:?}");
 }
 
 #[test]

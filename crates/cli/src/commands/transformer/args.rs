@@ -34,7 +34,8 @@ pub struct TransformerArgs {
     ])]
     pub run: Option<PathBuf>,
     /// Start from the best model of this run instead of random weights, with its text and sizes. Its softmax goes on as --head, from
-    /// the same function where that head starts there, as a mixture with linear contexts or a PLIF does.
+    /// the same function where that head starts there, as a mixture with linear contexts or a PLIF does; any other head goes on as itself,
+    /// with what it has learned.
     #[arg(long, value_name = "RUN", requires = "head", conflicts_with_all = [
         "run", "untied", "vocab_size", "lower_case", "characters", "d_model", "d_embedding", "d_ff", "parameters", "layers",
         "attention-heads", "context",
@@ -90,7 +91,7 @@ impl Knobs for GptKnobs {
         Knob::new("attention-heads", "model.attention_heads", Form::Plain, "N", "Attention heads of a layer [default: 4]"),
         Knob::new("dropout", "model.dropout", Form::Plain, "P", "Dropout after the embedding and in each layer [default: 0.1]"),
         Knob::new("batch", "train.batch", Form::Plain, "N", "Sequences of a step [default: 16]"),
-        Knob::new("lr", "train.lr", Form::Plain, "LR", "Highest learning rate, which then falls to 0 as a cosine does [default: 0.5 / width]"),
+        Knob::new("lr", "train.lr", Form::Plain, "LR", "Highest learning rate, which then falls as a cosine that would reach 0 one step after the last [default: 0.5 / width]"),
         Knob::new("weight-decay", "train.weight_decay", Form::Plain, "W", "Weight decay of AdamW [default: 0.01]"),
         Knob::new("clip", "train.clip", Form::Plain, "NORM", "Largest norm of the gradient, over all parameters together [default: 1]"),
         Knob::new("valid-tokens", "train.valid_tokens", Form::Plain, "N", "Tokens of the validation text that a round ends with [default: 20000]"),
@@ -183,6 +184,8 @@ impl TransformerArgs {
             ),
             (steps, _) => (steps.unwrap_or(self.unless_data(600, 400)), rounds),
         };
+        // Defaults fit the steps of `--set`, too.
+        let steps: usize = self.given.value("train.steps").unwrap_or(steps);
         let rounds = rounds.unwrap_or_else(|| (1..=4).rev().find(|n| steps.is_multiple_of(*n)).unwrap_or(1));
         let train = TrainConfig::new(steps)
             .with_rounds(rounds)
@@ -217,6 +220,19 @@ mod tests {
             ["--head mos --facets none", "--head mos --activation tanh", "--head softmax", "--head plif"]
         {
             assert_eq!(facets(line, 3, 64), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn rounds_divide_the_steps_that_are_asked_for() {
+        for (line, expected) in [
+            ("line --steps 20", (4, 2)),
+            ("line --set train.steps=30", (3, 3)),
+            ("line --steps 20 --set train.steps=30", (3, 3)),
+        ] {
+            let args = TransformerArgs::try_parse_from(line.split(' ')).unwrap();
+            let train = args.procedure(1000, &args.model(50));
+            assert_eq!((train.rounds, train.warmup), expected, "{line}");
         }
     }
 

@@ -14,7 +14,7 @@ use program::args::TokenArgs;
 use program::device;
 use program::failure::Failure;
 use program::files::refuse_file;
-use program::print::{print_json, print_note};
+use program::print::{print_json, print_note, with_bits};
 use program::progress::ShareBar;
 use program::ranks::{agree, refuse};
 use program::statistics::grouped;
@@ -199,7 +199,7 @@ fn continue_from(args: &TransformerArgs, path: &Path) -> Result<Ready, Failure> 
         _ => args.head.facets(of_run.layers, of_run.context),
     };
     // A head that goes on as itself has its own settings where none are given.
-    let itself = !is_softmax && config.preset == args.head.head.name();
+    let itself = config.preset == args.head.head.name();
     let asked = if itself { args.head.or_those_of(&of_run.head) } else { args.head.clone() };
     let HeadConfig { d_embedding, vocab, tied, .. } = of_run.head;
     let head = asked.config(of_run.d_model, d_embedding, facets, vocab, of_run.head.rows());
@@ -276,7 +276,9 @@ impl Kind for &Text {
                 return Err(line.into());
             }
             let run = RunFolder::open(origin)?;
-            let before = run.config()?.model.try_init(trainer.task().device())?;
+            let (of_run, now) = (run.config()?.model, trainer.task().model_config());
+            let is_itself = of_run.head == now.head && of_run.facets == now.facets;
+            let before = GptConfig { dropout: now.dropout, ..of_run }.try_init(trainer.task().device())?;
             if !before.takes_head_of(trainer.model()) {
                 let origin = origin.display();
                 return Err(format!(
@@ -284,11 +286,12 @@ impl Kind for &Text {
                 )
                 .into());
             }
-            Ok(load_weights(before, &run.best_weights()?)?)
+            Ok((load_weights(before, &run.best_weights()?)?, is_itself))
         };
         // All have read it before they score it together.
-        let before = agree(ranks, read())?;
-        let model = before.with_head_of(trainer.model().clone());
+        let (before, is_itself) = agree(ranks, read())?;
+        // A head that goes on as itself keeps what it has learned.
+        let model = if is_itself { before } else { before.with_head_of(trainer.model().clone()) };
         agree(ranks, trainer.start_with(model).map_err(Failure::from))
     }
 
@@ -301,6 +304,10 @@ impl Kind for &Text {
             grouped(self.corpus.train().len()),
             grouped(config.train.steps),
         ));
+    }
+
+    fn characters(config: &RunConfig) -> bool {
+        config.text.characters
     }
 
     fn done(rounds: usize) -> String {
@@ -341,7 +348,8 @@ impl Kind for &Text {
             run: run.path().display().to_string(),
         };
         if output.json {
-            print_json(&outcome);
+            let (characters, bits) = (config.text.characters, outcome.scores.bits());
+            print_json(&with_bits(&outcome, characters, &bits));
         } else {
             println!(
                 "{} with {} parameters after {} steps: {}; saved in {}",
@@ -400,7 +408,8 @@ pub fn eval(args: &EvalArgs) -> Result<(), Failure> {
         }
     }
     if args.json {
-        print_json(&Evaluated { weights, scores });
+        let (characters, bits) = (config.text.characters, scores.bits());
+        print_json(&with_bits(&Evaluated { weights, scores }, characters, &bits));
     } else {
         println!("{}", scores.text(config.text.characters));
     }

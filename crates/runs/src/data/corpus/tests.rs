@@ -159,6 +159,18 @@ fn characters_come_from_three_files_or_from_one() {
         let message = corpus.unwrap_err().to_string();
         assert!(message.contains("text8` has 3 characters, but needs at least 40"), "{message}");
     }
+    // Beside texts in folders it would be a second text.
+    for name in ["train", "valid", "test"] {
+        let shards = single.path().join(name);
+        fs::create_dir(&shards).unwrap();
+        let refused = Corpus::load(single.path(), &text).unwrap_err();
+        let is_named = |file: &Path, folder: &Path| file.ends_with("text8") && folder == shards;
+        assert!(
+            matches!(&refused, Error::TwoTexts { file, folder } if is_named(file, folder)),
+            "{name}: {refused}"
+        );
+        fs::remove_dir(&shards).unwrap();
+    }
     // As words, the folder lacks its texts.
     assert!(matches!(Corpus::load(single.path(), &WORDS), Err(Error::MissingFile { .. })));
 }

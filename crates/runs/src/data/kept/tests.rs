@@ -88,6 +88,19 @@ fn a_text_of_characters_in_one_file_is_kept() {
     assert_eq!((second.train().len(), second.valid().len()), (90, 5));
 }
 
+/// A process died between two renames.
+#[test]
+fn a_text_that_was_being_replaced_is_found() {
+    let folder = data(true);
+    let want = content(&load(folder.path(), &all()).0);
+    let place = kept(folder.path());
+    fs::rename(&place, place.with_added_extension("old")).unwrap();
+    assert!(matches!(load(folder.path(), &all().with_read_only(true)).1, Kept::Encoded));
+    let (corpus, how) = load(folder.path(), &all());
+    assert!(matches!(how, Kept::Read), "{how:?}");
+    assert_eq!(content(&corpus), want);
+}
+
 #[test]
 fn a_small_text_is_not_kept() {
     let folder = data(true);

@@ -130,3 +130,24 @@ fn a_line_has_the_time_of_its_last_step() {
     });
     assert!(seconds.iter().all(|seconds| *seconds >= 0.03), "{seconds:?}");
 }
+
+#[test]
+fn all_are_told_of_weights_that_are_not_finite() {
+    let (_root, run) = run_of(&train(2));
+    let told = threads(2, |ranks| {
+        let grid = Grid::new(&ranks, 2).unwrap();
+        let saves = trainer(&train(2)).with_checkpoint_every(Duration::ZERO);
+        let mut trainer = saves.with_grid(&grid).unwrap();
+        trainer.task.spoils = Some(1);
+        let own = Some(&run).filter(|_| ranks.is_first());
+        let error = trainer.fit(own, &mut Silent).unwrap_err();
+        assert!(error.is_everywhere(), "{error}");
+        error.to_string()
+    });
+    assert!(
+        told[0].starts_with("the weights are not finite in epoch 1, at or before step 1 of 30"),
+        "{told:?}"
+    );
+    assert_eq!(told[1], told[0]);
+    assert_eq!(run.failure().as_ref(), Some(&told[0]));
+}

@@ -1,5 +1,6 @@
 //! Files that were damaged or changed: each is refused with one line, and the run stays as it was.
 
+use super::tiny::{config, corpus};
 use super::*;
 use crate::folder::STATE;
 use crate::settings::FORMAT;
@@ -65,6 +66,25 @@ fn a_resume_that_fails_changes_nothing() {
         good.iter().for_each(|good| fs::write(&path, good).unwrap());
     }
     assert!(go_on().unwrap());
+}
+
+/// Without its weights it would be trained from random ones.
+#[test]
+fn a_given_model_that_cannot_be_written_makes_no_run() {
+    let root = tempfile::tempdir().unwrap();
+    let trainer = trainer(&train(1));
+    let create = |model: &Bigram| {
+        Run::create_with_best(root.path(), &config(&train(1)), corpus().vocabulary(), model).map(drop)
+    };
+    let error = create(&Bigram::spoilt(trainer.task().device())).unwrap_err();
+    assert!(matches!(error, Error::NonFiniteTensor { .. }), "{error}");
+    let error = Run::resume(root.path()).unwrap_err();
+    assert!(matches!(error, Error::NotARun { .. }), "{error}");
+    // There is room for another.
+    create(trainer.model()).unwrap();
+    let run = Run::open(root.path()).unwrap();
+    assert_eq!(run.state().unwrap(), RunState::Imported);
+    run.best_weights().unwrap();
 }
 
 #[test]

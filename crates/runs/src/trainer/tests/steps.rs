@@ -1,6 +1,8 @@
 //! What is reported of steps, and its file.
 
 use super::*;
+use crate::metrics::{EpochMetrics, ValidationMetrics};
+use crate::record::Record;
 
 #[test]
 fn a_line_says_the_means_of_its_steps() {
@@ -79,4 +81,22 @@ fn an_infinite_norm_is_read_back() {
     (line.gradient_norm, line.ppl) = (f64::INFINITY, f64::INFINITY);
     let back: StepMetrics = serde_json::from_str(&serde_json::to_string(&line).unwrap()).unwrap();
     assert_eq!((back.gradient_norm, back.ppl), (f64::INFINITY, f64::INFINITY));
+}
+
+#[test]
+fn an_infinite_training_perplexity_is_read_back() {
+    let config = Train { validate_every: Some(20), ..train(1) };
+    let (_root, run) = run_of(&config);
+    let mut notes = Notes::default();
+    trainer(&config).fit(None, &mut notes).unwrap();
+    let train_ppl = f64::INFINITY;
+    let inside = ValidationMetrics { train_ppl, best: true, ..notes.validations[0].clone() };
+    let epoch = EpochMetrics { train_ppl, best: false, ..notes.epochs[0].clone() };
+    run.append_metrics(&to_line(&inside)).unwrap();
+    assert_eq!(Record::<Tiny>::read(run.path()).unwrap().train_ppl(), Some(train_ppl));
+    let back: ValidationMetrics = serde_json::from_str(&to_line(&inside)).unwrap();
+    assert_eq!((back.step, back.train_ppl), (20, train_ppl));
+    run.append_metrics(&to_line(&epoch)).unwrap();
+    let epochs = Record::<Tiny>::read(run.path()).unwrap().epochs;
+    assert_eq!((epochs.len(), epochs[0].train_ppl), (1, train_ppl));
 }

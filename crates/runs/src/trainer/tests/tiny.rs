@@ -139,6 +139,8 @@ pub struct TinyTask {
     optimiser: Adam,
     /// Whether every further loss is NaN.
     pub breaks: bool,
+    /// The step of an epoch that makes all weights NaN after its loss.
+    pub spoils: Option<usize>,
     /// How much longer a step takes.
     pub pause: Duration,
 }
@@ -165,6 +167,7 @@ pub fn trainer(config: &Train) -> Trainer<TinyTask> {
         model: Some(model),
         optimiser: Adam::new(adam()),
         breaks: false,
+        spoils: None,
         pause: Duration::ZERO,
     })
 }
@@ -193,6 +196,11 @@ pub fn config(train: &Train) -> RunConfig<Tiny> {
 }
 
 impl Bigram {
+    /// With all weights NaN.
+    pub fn spoilt(device: &Device) -> Self {
+        Self { logits: Param::from_tensor(Tensor::full([WORDS, WORDS], f64::NAN, device)) }
+    }
+
     /// Summed nll of the pairs of words, and how many were the most probable.
     fn nll(&self, pairs: &[[u32; 2]], device: &Device) -> [Tensor<1>; 2] {
         let column = |place: usize| {
@@ -255,7 +263,8 @@ impl Task for TinyTask {
         let (lr, clip) = (self.config.lr, self.config.clip);
         let (model, gradient_norm) =
             self.optimiser.step_clipped(lr, model, grads, clip, &crate::Shards::default())?;
-        self.model = Some(model);
+        let is_spoilt = self.spoils == Some(done + 1);
+        self.model = Some(if is_spoilt { Bigram::spoilt(&self.device) } else { model });
         state.task.0 += 1;
         let nll = if self.breaks { nll.inner() * f64::NAN } else { nll.inner() };
         Ok(Stepped { gradient_norm, correct: Some(correct), ..Stepped::new(BATCH, self.config.lr, nll) })
