@@ -159,6 +159,7 @@ fn train<M: Module>(
         let gradients = GradientsParams::from_grads(gradients, &model);
         let rate = 1e-3 * (1.0 + (std::f64::consts::PI * done as f64 / STEPS as f64).cos());
         model = optimiser.step(rate, model, gradients);
+        device.sync().expect("the device computes");
         times.push(began.elapsed().as_secs_f64());
     }
     times.sort_by(f64::total_cmp);

@@ -101,10 +101,11 @@ fn run(args: &StudyArgs) -> Result<(), Failure> {
     let [softmax, _] = models(config.vocab);
     print_note(format_args!(
         "trains a softmax and a Mixture of Softmaxes of {} parameters each for {EPOCHS} epochs on a generated language of {} words, whose \
-         next-word distribution is known; about {} seconds on two cores (here: {name})",
+         next-word distribution is known; {} to {} seconds on two cores, by their vector units (here: {name})",
         grouped(softmax.num_params()),
         grouped(config.vocab),
-        10 * seeds,
+        seeds.saturating_mul(9),
+        seeds.saturating_mul(45),
     ));
     let device = device::open(name)?;
     let language = Language::new(config)?;

@@ -51,7 +51,7 @@ done
 cd "$(dirname "$0")/.."
 if [ -z "${BIN:-}" ]; then
     cargo build --release --locked --bin head_throughput --bin step_throughput >&2
-    BIN=target/release
+    BIN=${CARGO_TARGET_DIR:-target}/release
 fi
 threads=${THREADS:-2}
 

@@ -30,7 +30,7 @@ cd "$(dirname "$0")/.."
 tokens=${TOKENS:-2048} d=${D:-1024} vocab=${VOCAB:-131072} repeats=${REPEATS:-1}
 if [ -z "${BIN:-}" ]; then
     cargo build --release --locked --bin head_throughput >&2
-    BIN=target/release
+    BIN=${CARGO_TARGET_DIR:-target}/release
 fi
 what="softmax, $tokens tokens, d $d, V $vocab"
 

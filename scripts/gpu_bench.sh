@@ -86,15 +86,23 @@ probe() {
     program head_throughput --device cuda --tokens 1 --vocab 2 --repeats 1 >/dev/null
 }
 
-# record WHAT WHO ROUND COMMAND...
+# The last workload, if it was given up.
+given_up=
+# record WHAT WHO ROUND COMMAND...: a peer's run comes after one of ours, and is left out if that was given up.
 record() {
     local what=$1 who=$2 round=$3
     shift 3
+    if [ "$who" != highrank ] && [ -n "$given_up" ]; then
+        echo "left out, for ours was given up: $what, $who" >&2
+        return
+    fi
+    given_up=
     echo "round $round: $what, $who" >&2
     local result
     if result=$("$@"); then
         printf '{"what":"%s","who":"%s","round":%s,"result":%s}\n' "$what" "$who" "$round" "$result"
     else
+        given_up=$what
         echo "given up: $what, $who" >&2
     fi
 }

@@ -32,7 +32,7 @@ gigabytes=${GIGABYTES:-5}
 root=$(cd "$(dirname "$0")/.." && pwd)
 if [ -z "${PROGRAM:-}" ]; then
     (cd "$root" && cargo build --quiet --release --locked --bin highrank --bin head_throughput)
-    PROGRAM=$root/target/release/highrank
+    PROGRAM=$(cd "$root" && realpath -m "${CARGO_TARGET_DIR:-target}")/release/highrank
 fi
 head_throughput=$(dirname "$PROGRAM")/head_throughput
 needed=("$PROGRAM")

@@ -38,7 +38,7 @@ for part in "$@"; do [[ " ${parts[*]} " == *" $part "* ]] || usage; done
 size=${SIZE:-2000000}
 [[ $size =~ ^(2000000|500000)$ ]] || { echo "error: SIZE is \`$size\`, but it is 2000000 or 500000" >&2; exit 2; }
 [ -f "$data/train.txt" ] || { echo "error: \`$data/train.txt\` does not exist: DATA needs train.txt, valid.txt and test.txt" >&2; exit 2; }
-program=${PROGRAM:-$(dirname "$0")/../target/release/examples/ptb_mos}
+program=${PROGRAM:-${CARGO_TARGET_DIR:-$(dirname "$0")/../target}/release/examples/ptb_mos}
 [ -x "$program" ] || { echo "error: \`$program\` is not there: cargo build --release --example ptb_mos" >&2; exit 2; }
 command -v flock > /dev/null || { echo "error: \`flock\` is not there: it is a part of util-linux" >&2; exit 2; }
 export RAYON_NUM_THREADS=${THREADS:-1}
@@ -175,7 +175,7 @@ predictions() {
 lost() { look "gradient-loss$1" gradient-loss --run "${@:2}" --tokens 10000 --data "$data"; }
 # What the models of 1.2 million parameters and seed 11 are like: files of JSON lines in OUT/found.
 found() {
-    local head run models=() ordered=() missing=() split
+    local head run models=() ordered=() missing=() plifs split
     for head in softmax moc sigsoftmax plif mos mos-plif doc mixtape adaptive; do
         run=$out/sizes/$head-1200000/$head-s11-finetuned
         [ -d "$run" ] || run=$out/later/$head/$head-s11-finetuned
@@ -189,7 +189,8 @@ found() {
     [ ${#models[@]} -gt 0 ] || { echo "error: no model in \`$out\`: the parts sizes and later come first" >&2; exit 2; }
     [ ${#missing[@]} = 0 ] || echo "left out, for they are not there: ${missing[*]}" >&2
     lost "" "${models[@]}"
-    look plif plif --run "$out"/models/*plif --tokens 10000 --data "$data"
+    plifs=("$out"/models/*plif)
+    [ ! -e "${plifs[0]}" ] || look plif plif --run "${plifs[@]}" --tokens 10000 --data "$data"
     for head in softmax mos; do
         for split in train valid; do
             look "slice-$head-$split" eval --run "$out/models/$head" --split "$split" --max-tokens 82430 --data "$data"

@@ -21,7 +21,7 @@ fail() {
 }
 [ $# -ge 3 ] || fail "expected STAGE TEXT OUT [WIDTH], as in: scripts/transformers.sh search ptb runs/transformers 64"
 stage=$1 text=$2 out=$3 width=${4:-64}
-highrank=${HIGHRANK:-target/release/highrank}
+highrank=${HIGHRANK:-${CARGO_TARGET_DIR:-target}/release/highrank}
 steps=${STEPS:-3000}
 case $stage in
     search | heads | causes | continue | time) ;;

@@ -1,7 +1,10 @@
 """What the peers have in common: options, times of calls, and peak memory of this process, on Linux."""
-import argparse, time
+import argparse, os, time
 
 import torch
+
+# Processors that this process may use.
+THREADS = len(os.sched_getaffinity(0))
 
 
 def parser(doc):
@@ -41,13 +44,18 @@ def reset_peak():
         pass
 
 
-def added_peak(call):
-    """What the first of two calls returns, which stays there in the second, and by how many bytes both raise the peak."""
-    reset_peak()
-    before = resident_peak()
+def added_peak(call, device="cpu"):
+    """What the first of two calls returns, which stays there in the second, and by how many bytes both raise the peak of the process,
+    or of the memory that PyTorch has on a GPU."""
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        before, peak = torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated
+    else:
+        reset_peak()
+        before, peak = resident_peak(), resident_peak
     first = call()
     call()
-    return first, resident_peak() - before
+    return first, peak() - before
 
 
 def times(call, count):

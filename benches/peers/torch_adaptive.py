@@ -6,18 +6,18 @@ does. Prints one JSON object: the median time of a step, tokens/s, the growth of
 included, parameters not), and the loss. N tokens, d width of the hidden state, V vocabulary.
 Example: python torch_adaptive.py --tokens 2048 --d 512 --vocab 100000 --cutoffs 4000,20000
 """
-import json, os, statistics
+import json, statistics
 
 import torch
 
-from measure import add_numbers, added_peak, arguments, parser, times
+from measure import THREADS, add_numbers, added_peak, arguments, parser, times
 
 
 def main():
     a = parser(__doc__)
     add_numbers(a, tokens=2048, d=512, vocab=100_000)
     a.add_argument("--cutoffs", default=None, help="first words of the clusters; by default a 25th and a fifth of the vocabulary")
-    add_numbers(a, division=4.0, repeats=3, threads=os.cpu_count())
+    add_numbers(a, division=4.0, repeats=3, threads=THREADS)
     o = arguments(a)
     cutoffs = [int(word) for word in o.cutoffs.split(",")] if o.cutoffs else [o.vocab // 25, o.vocab // 5]
     head = torch.nn.AdaptiveLogSoftmaxWithLoss(o.d, o.vocab, cutoffs, div_value=o.division, head_bias=True)

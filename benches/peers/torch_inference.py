@@ -12,12 +12,12 @@ topk, multinomial or argmax. A PLIF's table is made beforehand. Prints the media
 the process's peak memory over two calls, results included. N tokens, H hidden size, d embedding size, V vocabulary, K components.
 Example: python torch_inference.py --head mos --mode top-k --tokens 840 --json
 """
-import json, os, statistics
+import json, statistics
 
 import torch
 import torch.nn.functional as F
 
-from measure import add_numbers, added_peak, arguments, parser, times
+from measure import THREADS, add_numbers, added_peak, arguments, parser, times
 
 BOUND = 20.0  # of a PLIF
 CALLS = 20  # timed calls of `decode` for each repeat
@@ -71,7 +71,7 @@ def main():
     add_numbers(a, tokens=840, d_hidden=620, d_embedding=280, vocab=10_000, components=15, knots=100_000)
     a.add_argument("--k", type=int, default=10, help="words that top-k lists")
     a.add_argument("--bf16", action="store_true", help="autocast to bfloat16")
-    add_numbers(a, threads=os.cpu_count(), repeats=9)
+    add_numbers(a, threads=THREADS, repeats=9)
     a.add_argument("--json", action="store_true")
     o = arguments(a)
     tokens = 1 if o.mode == "decode" else o.tokens

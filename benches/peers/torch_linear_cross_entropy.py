@@ -8,12 +8,12 @@ Prints one JSON object: the median time of a step, tokens/s, the growth of the p
 (gradients included, parameters not), and the loss. N tokens, d width of the hidden state, V vocabulary.
 Example: python torch_linear_cross_entropy.py --tokens 2048 --d 1024 --vocab 131072 --mode chunked
 """
-import json, os, statistics, warnings
+import json, statistics, warnings
 
 import torch
 import torch.nn.functional as F
 
-from measure import add_numbers, added_peak, arguments, parser, times
+from measure import THREADS, add_numbers, added_peak, arguments, parser, times
 
 
 def main():
@@ -24,7 +24,7 @@ def main():
     a.add_argument("--bf16", action="store_true", help="autocast to bfloat16: parameters and hidden states stay f32")
     add_numbers(a, label_smoothing=0.0)
     a.add_argument("--no-bias", action="store_true")
-    add_numbers(a, threads=os.cpu_count())
+    add_numbers(a, threads=THREADS)
     c = a.add_argument_group("chunked")
     c.add_argument("--chunk-tokens", type=int, help="tokens of a chunk, in place of PyTorch's own choice")
     c.add_argument("--chunking", default="auto", help="PyTorch's chunking_method: auto, aspect_ratio or aspect_ratio:N")

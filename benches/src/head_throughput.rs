@@ -199,7 +199,9 @@ pub fn run(args: &HeadThroughputArgs) -> Result<(), Failure> {
         )
         .into());
     }
-    let measured = measure(args, &config, name, &device)?;
+    // Large enough to keep the device busy for a millisecond.
+    let side = if name == DeviceName::Cuda { 4096 } else { 2048 };
+    let measured = measure(args, &config, name, &device, side)?;
     if args.json {
         println!("{}", serde_json::to_string(&measured)?);
         return Ok(());
@@ -347,6 +349,14 @@ impl HeadThroughputArgs {
                 format!("--layers burn has no {head}, only --head softmax"),
             ),
             (burn && (!step || !plain), "--layers burn has only --mode step with --options plain".into()),
+            (
+                burn && self.precision != Precision::Full,
+                format!("--layers burn has no --precision {}: it computes in --dtype", self.precision),
+            ),
+            (
+                burn && self.memory_budget.is_some(),
+                "--layers burn keeps all logits: leave --memory-budget out".into(),
+            ),
         ];
         match faults.into_iter().find(|(is_there, _)| *is_there) {
             Some((_, line)) => Err(line.into()),
@@ -484,11 +494,13 @@ impl Timed {
     }
 }
 
+/// Times what the arguments ask for, in turn with a product of two square matrices of `side` rows.
 fn measure(
     args: &HeadThroughputArgs,
     config: &HeadConfig,
     name: DeviceName,
     device: &Device,
+    side: usize,
 ) -> Result<Measurement, Failure> {
     let place = match args.mode {
         Mode::Step => device.clone().autodiff(),
@@ -515,7 +527,7 @@ fn measure(
     if let Some(plain) = &mut plain {
         plain.run(device)?;
     }
-    let mut product = SquareProduct::new(name, args.dtype, args.precision, device)?;
+    let mut product = SquareProduct::new(side, name, args.dtype, args.precision, device)?;
     product.run()?;
     // In turn: where other work shares the machine, all meet the same of it.
     let (mut steps, mut plains, mut products) = (vec![], vec![], vec![]);
@@ -558,4 +570,49 @@ fn measure(
         plain_ms: plain.map(|plain| plain * 1e3),
         over_plain: plain.map(|plain| seconds / plain),
     })
+}
+
+#[cfg(all(test, feature = "flex"))]
+mod tests {
+    use super::*;
+
+    /// Of every head, mode and option, small, beside a product that takes no time.
+    #[test]
+    fn every_head_is_timed() {
+        for line in [
+            "mos",
+            "softmax --layers burn",
+            "soft-cap --cap 5",
+            "monotonic-net --units 3",
+            "gss --precision bf16",
+            "doc --d-lower 5 --lower-components 1 --options prior-cv",
+            "mixtape --frequent 7 --d-gate 3",
+            "mixtape --mode top-k --k 5",
+            "adaptive --targets zipf",
+            "adaptive --mode decode",
+            "adaptive --cutoffs 4,9 --division 2 --mode log-probs",
+            "mos --cutoffs 4 --mode nll --targets zipf",
+            "softmax --dtype bf16",
+            "softmax --mode top-k --k 20",
+            "plif --knots 8 --mode decode",
+            "moc --mode sample",
+        ] {
+            let sizes = "--tokens 8 --d-hidden 6 --d-embedding 4 --vocab 20 --components 2 --repeats 1";
+            let words = format!("head_throughput {sizes} --head {line}");
+            let args = HeadThroughputArgs::try_parse_from(words.split(' ')).unwrap();
+            let config = args.head_config();
+            args.validate().unwrap();
+            args.check_work(&config).unwrap();
+            let device = device::open(DeviceName::Flex).unwrap();
+            let measured = measure(&args, &config, DeviceName::Flex, &device, 16).unwrap();
+            for value in
+                [measured.median_ms, measured.tokens_per_s, measured.ceiling_gflops, measured.of_ceiling]
+            {
+                assert!(value.is_finite() && value > 0.0, "{value} of {line}");
+            }
+            assert!(measured.params > 0 && !measured.loss.is_nan(), "{line}");
+            assert_eq!((measured.mode, measured.dtype), (args.mode, args.dtype));
+            assert_eq!(measured.over_plain.is_some(), args.options != LossOption::Plain, "{line}");
+        }
+    }
 }

@@ -89,6 +89,11 @@ impl Pairing {
         ratios.sort_by(f64::total_cmp);
         ratios
     }
+
+    /// The median of the ratios.
+    fn middle(&self) -> f64 {
+        median(self.ratios()).unwrap_or(f64::NAN)
+    }
 }
 
 /// Runs the program.
@@ -189,7 +194,7 @@ fn table(pairings: &[Pairing]) -> String {
         let ratios = pairing.ratios();
         let _ = writeln!(
             text,
-            "| {what} | {precision} | {} | {} | {} | {} | {} | {peer} | {} | {} | {} | **{}** ({:.2} – {:.2}) |",
+            "| {what} | {precision} | {} | {} | {} | {} | {} | {peer} | {} | {} | {} | **{:.2}** ({:.2} – {:.2}) |",
             ratios.len(),
             of(ours, |run| Some(run.median_ms)).map_or("–".into(), milliseconds),
             or_dash(of(ours, |run| run.tokens_per_s), 0),
@@ -198,7 +203,7 @@ fn table(pairings: &[Pairing]) -> String {
             of(theirs, |run| Some(run.median_ms)).map_or("–".into(), milliseconds),
             or_dash(of(theirs, |run| run.tokens_per_s), 0),
             or_dash(of(theirs, peak), 0),
-            or_dash(median(ratios.iter().copied()), 2),
+            pairing.middle(),
             ratios[0],
             ratios[ratios.len() - 1],
         );
@@ -279,7 +284,7 @@ impl Picture for Speeds<'_> {
         let above = |row: i32| if row < last { SegmentValue::Exact(row + 1) } else { SegmentValue::Last };
         for (index, ratios) in ratios.iter().enumerate() {
             let row = rows - 1 - index as i32;
-            let middle = ratios[ratios.len() / 2];
+            let middle = pairings[index].middle();
             let bar = [(middle.min(1.0), SegmentValue::Exact(row)), (middle.max(1.0), above(row))];
             let mut bar = Rectangle::new(bar, grey.filled());
             bar.set_margin(4, 4, 0, 0);
@@ -326,6 +331,10 @@ mod tests {
         let pairings = read_texts(&[&text.join("\n")]).unwrap();
         assert_eq!(pairings.len(), 1);
         assert_eq!(pairings[0].ratios(), [2.0, 3.0, 4.0]);
+        assert!(table(&pairings).contains("**3.00** (2.00 – 4.00)"), "{}", table(&pairings));
+        // The middle of two is halfway between them, for the bar as in the table.
+        let pairings = read_texts(&[&text[..4].join("\n")]).unwrap();
+        assert_eq!((pairings[0].ratios(), pairings[0].middle()), (vec![2.0, 4.0], 3.0));
         assert!(table(&pairings).contains("**3.00** (2.00 – 4.00)"), "{}", table(&pairings));
     }
 

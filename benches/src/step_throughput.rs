@@ -22,7 +22,8 @@ pub struct StepThroughputArgs {
     /// What is timed.
     #[arg(long, value_enum, default_value = "step")]
     pub part: Part,
-    /// The preset: small, paper, awd-lstm, wikitext2, billion-word or text8.
+    /// The preset: small, paper, doc, awd-lstm, lms-plif, wikitext2, doc-wikitext2, awd-lstm-wikitext2, billion-word, text8,
+    /// text8-mos7-square, text8-mos10 or text8-mos10-square.
     #[arg(long, default_value = "paper")]
     pub preset: Preset,
     /// Output layer: softmax, moc, mos, doc, mixtape, sigsoftmax, gss, plif, mos-plif or adaptive.

@@ -1,4 +1,4 @@
-//! The command line of `highrank`, an argument a line, and the file of settings that `--config` may name.
+//! The command line of `highrank`, an argument a line, and a file of settings, which an absolute path names.
 
 #![no_main]
 
@@ -9,7 +9,7 @@ fuzz_target!(|input: &[u8]| {
     let [arguments, settings] = parts::<2>(input);
     let path = file("settings.json", settings);
     let lines = String::from_utf8_lossy(arguments);
-    // No other file than this one is read.
+    // Other files are read by relative paths alone: runs, and the settings of a sweep.
     let own = |line: &str| match line.split_once("=/") {
         Some((flag, _)) => format!("{flag}={}", path.display()),
         None if line.starts_with('/') => path.display().to_string(),

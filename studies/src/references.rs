@@ -45,7 +45,7 @@ pub fn run(args: &ReferencesArgs) -> Result<(), Failure> {
     let config = RetrievalConfig { window: args.window, extra: args.extra };
     let references = write_references(&args.data, &args.out, &DialogConfig::default(), config)?;
     match args.json {
-        true => print_json(&json!({ "file": args.out, "references": references })),
+        true => print_json(&json!({ "file": args.out.display().to_string(), "references": references })),
         false => println!("{references} references written to {}", args.out.display()),
     }
     Ok(())

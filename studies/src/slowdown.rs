@@ -15,7 +15,7 @@ use program::args::DistinctList;
 use program::chart::{Chart, Scale};
 use program::device::{self, DeviceChoice};
 use program::failure::Failure;
-use program::files::create_folder;
+use program::files::{Force, create_folder};
 use program::picture;
 use program::print::print_json;
 use program::println;
@@ -49,6 +49,9 @@ pub struct SlowdownArgs {
     /// Folder for the picture: slowdown.svg.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// Whether the picture replaces a file.
+    #[command(flatten)]
+    pub force: Force,
     /// One JSON object a measurement on standard output, and nothing else there.
     #[arg(long)]
     pub json: bool,
@@ -110,12 +113,13 @@ struct Slowdown {
 /// Runs the program.
 ///
 /// # Errors
-/// Sizes that make no model, or a device that is not there.
+/// Sizes that make no model, a picture that exists already, or a device that is not there.
 pub fn run(args: &SlowdownArgs) -> Result<(), Failure> {
     if args.repeats == 0 {
         return Err("--repeats is 0, but a measurement needs at least 1".into());
     }
     if let Some(out) = &args.out {
+        args.force.check_in(out, &["slowdown.svg"])?;
         create_folder(out)?;
     }
     let name = device::resolve(args.device);

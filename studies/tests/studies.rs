@@ -76,6 +76,15 @@ fn the_synthetic_study_runs_and_refuses() {
         );
     }
 
+    let redrawn = "synthetic --from found.jsonl --out again";
+    STUDIES.refused(path, redrawn, &["`again/kl.svg` exists already", "--force"]);
+    STUDIES.text(path, &format!("{redrawn} --force"));
+    // A picture that is not of the folder's own fits.
+    fs::create_dir(path.join("taken")).unwrap();
+    fs::write(path.join("taken/mode_match.svg"), "mine").unwrap();
+    STUDIES.refused(path, &format!("{one} --out taken"), &["`taken/mode_match.svg` exists already"]);
+    assert_eq!(fs::read_to_string(path.join("taken/mode_match.svg")).unwrap(), "mine");
+
     for (line, expected) in [
         ("--from found.jsonl --epochs 3", "cannot be used with"),
         ("--from none.jsonl", "none.jsonl"),
@@ -114,7 +123,7 @@ fn the_synthetic_study_runs_and_refuses() {
         STUDIES.refused(path, &format!("synthetic {line}"), &[expected]);
     }
     fs::write(path.join("file"), "").unwrap();
-    STUDIES.refused(path, "synthetic --out file", &["cannot create `file`"]);
+    STUDIES.refused(path, "synthetic --out file", &["`file` is a file; name a folder"]);
 }
 
 #[test]
@@ -159,6 +168,10 @@ fn fits_are_kept_and_those_that_are_there_are_not_made_again() {
     let errors = stderr(&output, 1);
     assert!(errors.contains("1 heads diverged") && lines(&output)[0]["kl"].is_null(), "{errors}");
     assert_eq!(STUDIES.objects(path, &format!("{line} --lr 1e38,0.1"))[0]["lr"], 0.1);
+    // So it is where its weights are to be saved before anything looks at the loss.
+    let saved = STUDIES.run(path, &format!("{line} --lr 1e38 --out diverged --checkpoint-every 0"));
+    assert!(stderr(&saved, 1).contains("1 heads diverged"));
+    assert!(lines(&saved)[0]["kl"].is_null() && path.join("diverged/fits.jsonl").exists());
 
     fs::write(path.join("kept/fits.jsonl"), "{\n").unwrap();
     STUDIES.refused(path, &format!("{few} --out kept"), &["kept/fits.jsonl` is damaged: line 1"]);
@@ -305,6 +318,7 @@ fn a_mixture_is_timed_beside_a_softmax() {
         assert_eq!(row["published"], json!([]));
     }
     assert_pictures(&path.join("pictures"), "slowdown", &["batch 5"]);
+    STUDIES.refused(path, &format!("{line} --out pictures"), &["`pictures/slowdown.svg` exists already"]);
     STUDIES.refused(path, "slowdown --repeats 0", &["--repeats is 0"]);
     STUDIES.refused(path, "slowdown --components 0 --repeats 1", &["components is 0"]);
 }
@@ -327,6 +341,15 @@ fn references_are_retrieved_from_the_training_text() {
     let text = fs::read_to_string(path.join("refs.jsonl")).unwrap();
     assert_eq!(written["references"], 3 * text.lines().count());
     STUDIES.refused(path, line, &["`refs.jsonl` exists already"]);
+    // A name that JSON cannot hold.
+    #[cfg(target_os = "linux")]
+    {
+        use std::os::unix::ffi::OsStrExt;
+        let mut command = STUDIES.command(path, "references --data data --json --out");
+        let output = command.arg(std::ffi::OsStr::from_bytes(b"refs-\xff.jsonl")).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(lines(&output)[0]["file"], "refs-\u{fffd}.jsonl");
+    }
 }
 
 #[test]
@@ -340,8 +363,18 @@ fn theorems_are_measured_and_drawn() {
         assert_eq!(line["holds"], true, "{line}");
     }
     for name in names {
-        assert!(path.join(format!("pictures/{name}.svg")).metadata().unwrap().len() > 1000);
+        assert!(path.join(format!("pictures/theorem-{name}.svg")).metadata().unwrap().len() > 1000);
     }
+    // No picture of another is lost.
+    let plif = path.join("pictures/theorem-plif.svg");
+    fs::write(&plif, "mine").unwrap();
+    let line = "theorems --only entropy,plif --out pictures";
+    fs::remove_file(path.join("pictures/theorem-entropy.svg")).unwrap();
+    STUDIES.refused(path, line, &["`pictures/theorem-plif.svg` exists already", "--force"]);
+    assert_eq!(fs::read_to_string(&plif).unwrap(), "mine");
+    assert!(!path.join("pictures/theorem-entropy.svg").exists());
+    STUDIES.text(path, &format!("{line} --force"));
+    assert!(fs::read_to_string(&plif).unwrap().starts_with("<svg"));
     let text = STUDIES.text(path, "theorems --only powers");
     assert!(text.contains("56 (56)") && text.contains("holds"), "{text}");
     STUDIES.refused(path, "theorems --only lemma", &["unknown theorem `lemma`", "rank, floor, entropy"]);

@@ -19,18 +19,17 @@ pub struct SquareProduct {
 type Work = Box<dyn FnMut() -> Result<(), Failure>>;
 
 impl SquareProduct {
-    /// Of matrices of a float type, rounded to `precision` first.
+    /// Of matrices of `side` rows and a float type, rounded to `precision` first.
     ///
     /// # Errors
     /// A float type that the device does not have.
     pub fn new(
+        side: usize,
         name: DeviceName,
         float_type: FloatType,
         precision: Precision,
         device: &Device,
     ) -> Result<Self, Failure> {
-        // Large enough to keep the device busy for a millisecond.
-        let side = if name == DeviceName::Cuda { 4096 } else { 2048 };
         let matrix = || {
             let values = Tensor::<2>::random([side, side], Distribution::Normal(0.0, 1.0), device);
             values.cast(float_type.dtype())

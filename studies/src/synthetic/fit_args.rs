@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use program::args::{DistinctList, Head, HeadSizes, minutes};
 use program::device::DeviceChoice;
+use program::files::Force;
 
 /// Those of [`FitArgs`] that outcomes of before leave nothing for.
 pub const FITTING: [&str; 7] =
@@ -37,6 +38,9 @@ pub struct FitArgs {
     /// more values, goes on with what is there.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// Whether the pictures replace files that are not of the folder's own fits.
+    #[command(flatten)]
+    pub force: Force,
     /// Save the fit under way every so many minutes, and when it is interrupted.
     #[arg(long, value_name = "MIN", default_value_t = 5.0)]
     pub checkpoint_every: f64,

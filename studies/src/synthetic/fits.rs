@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use burn::module::Module;
 use burn::optim::{AdamConfig, GradientsParams};
 use burn::tensor::Tensor;
+use runs::Error;
 use runs::optim::number_parameters;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -121,7 +122,11 @@ impl Fits {
             let stop = over || self.interrupt.is_noted();
             if stop || saved.elapsed() >= self.checkpoint_every {
                 if let Some(kept) = &self.kept {
-                    kept.save(settings, (step, seconds(before)), &model, &optimiser)?;
+                    match kept.save(settings, (step, seconds(before)), &model, &optimiser) {
+                        // It diverged after the last look at the loss.
+                        Err(Error::NonFiniteTensor { .. }) => return Ok((None, seconds(before))),
+                        saved => saved?,
+                    }
                 }
                 saved = Instant::now();
             }

@@ -52,6 +52,11 @@ const MODEL: &str = "model.safetensors";
 const OPTIMISER: &str = "optimiser.bin";
 
 impl Kept {
+    /// Whether a folder has finished fits.
+    pub fn has_fits(folder: &Path) -> bool {
+        folder.join(FITS).exists()
+    }
+
     /// Opens a folder, which is created if it is not there, and locks it.
     ///
     /// # Errors

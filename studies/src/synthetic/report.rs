@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::synthetic::fit_args::FitArgs;
+use crate::synthetic::kept::Kept;
 use program::failure::{Failure, Incomplete};
 use program::files::{create_folder, read_json_lines};
 use program::print::print_json;
@@ -18,6 +19,8 @@ pub trait Reported: Serialize + DeserializeOwned {
     const COMMAND: &'static str;
     /// What one outcome is of, besides its head.
     const PLACE: &'static str;
+    /// The names of the pictures, without `.svg`.
+    const PICTURES: [&'static str; 2];
 
     /// Head and setting by name.
     fn setting(&self) -> String;
@@ -43,6 +46,23 @@ pub struct Report<'a, R> {
 }
 
 impl<'a, R: Reported> Report<'a, R> {
+    /// Checks that the pictures of fits may be written: a folder that has fits has their pictures too.
+    ///
+    /// # Errors
+    /// A picture that exists already, beside no fits; a file in the place of the folder.
+    pub fn check(args: &FitArgs) -> Result<(), Failure> {
+        match args.out.as_deref().is_some_and(Kept::has_fits) {
+            true => Ok(()),
+            false => Self::check_pictures(args),
+        }
+    }
+
+    fn check_pictures(args: &FitArgs) -> Result<(), Failure> {
+        let Some(out) = &args.out else { return Ok(()) };
+        let names = R::PICTURES.map(|stem| format!("{stem}.svg"));
+        args.force.check_in(out, &names.each_ref().map(String::as_str))
+    }
+
     /// Begins the table.
     pub fn begin(args: &'a FitArgs) -> Self {
         if !args.json {
@@ -86,9 +106,10 @@ impl<'a, R: Reported> Report<'a, R> {
     /// The whole report of outcomes that were printed with `--json` before, of all files; the folder for pictures is created.
     ///
     /// # Errors
-    /// A file that cannot be read, a line that is no outcome of the experiment, two outcomes of one setting, a folder that cannot be
-    /// created; as [`end`](Self::end).
+    /// A picture that exists already, a file that cannot be read, a line that is no outcome of the experiment, two outcomes of one
+    /// setting, a folder that cannot be created; as [`end`](Self::end).
     pub fn again(args: &'a FitArgs, files: &[PathBuf]) -> Result<(), Failure> {
+        Self::check_pictures(args)?;
         let what = format!("result that `{} --json` printed", R::COMMAND);
         let (mut found, mut settings) = (vec![], HashSet::new());
         for path in files {

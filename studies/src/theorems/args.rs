@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Parser;
 
 use program::args::DistinctList;
+use program::files::Force;
 
 /// Measures what the papers prove: the rank of a softmax, and theorems 1, 2, 5, 6 and 7 of Ganea et al. (ICML 2019).
 ///
@@ -18,9 +19,12 @@ pub struct TheoremsArgs {
     /// Seed of the matrices.
     #[arg(long, default_value_t = 28)]
     pub seed: u64,
-    /// Folder for the pictures, an SVG each.
+    /// Folder for the pictures, theorem-NAME.svg each.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// Whether the pictures replace files.
+    #[command(flatten)]
+    pub force: Force,
     /// One JSON object a theorem on standard output, and nothing else there.
     #[arg(long)]
     pub json: bool,
@@ -48,7 +52,7 @@ impl Theorem {
     pub const ALL: [Self; 6] =
         [Self::Rank, Self::Floor, Self::Entropy, Self::Powers, Self::Square, Self::Plif];
 
-    /// The name on command lines and of files.
+    /// The name on command lines.
     pub fn name(self) -> &'static str {
         match self {
             Self::Rank => "rank",
@@ -58,6 +62,11 @@ impl Theorem {
             Self::Square => "square",
             Self::Plif => "plif",
         }
+    }
+
+    /// The name of its picture, without `.svg`.
+    pub fn stem(self) -> String {
+        format!("theorem-{}", self.name())
     }
 }
 

@@ -21,12 +21,15 @@ use program::println;
 /// Measures the theorems, prints the measurements and draws them.
 ///
 /// # Errors
-/// A folder that cannot be written, or a theorem that does not hold.
+/// A folder that cannot be written, a picture that exists already, or a theorem that does not hold.
 pub fn run(args: &TheoremsArgs) -> Result<(), Failure> {
+    let theorems = args.only.as_ref().map_or(Theorem::ALL.to_vec(), |only| only.0.clone());
     if let Some(out) = &args.out {
+        let names: Vec<String> = theorems.iter().map(|theorem| format!("{}.svg", theorem.stem())).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        args.force.check_in(out, &names)?;
         create_folder(out)?;
     }
-    let theorems = args.only.as_ref().map_or(Theorem::ALL.to_vec(), |only| only.0.clone());
     let mut refuted = vec![];
     for theorem in theorems {
         let started = Instant::now();
@@ -75,7 +78,7 @@ fn show<E: Evidence>(
         println!("{}\n{verdict} ({seconds:.1} s)\n", evidence.text());
     }
     if let Some(out) = &args.out {
-        picture::save(&evidence.chart(), &out.join(theorem.name()))?;
+        picture::save(&evidence.chart(), &out.join(theorem.stem()))?;
     }
     Ok(holds)
 }

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::evidence::Evidence;
 use super::matrix::Matrix;
+use highrank_benches::timing::median;
 use program::chart::{Chart, Scale};
 use program::failure::Failure;
 
@@ -57,7 +58,7 @@ impl SquaredRanks {
                 after.push(squared.normalised()[size - 1]);
                 threshold = squared.threshold(f64::EPSILON) / squared.singular_values[0];
             }
-            let (before, after) = (median(before), median(after));
+            let [before, after] = [before, after].map(|ratios| median(ratios).unwrap_or(f64::NAN));
             sizes.push(OfSize { size, draws: DRAWS, deficient, full, threshold, before, after });
         }
         let mut exceptions = vec![];
@@ -70,11 +71,6 @@ impl SquaredRanks {
         }
         Ok(Self { sizes, exceptions })
     }
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 impl Evidence for SquaredRanks {

@@ -20,13 +20,14 @@ use program::picture;
 /// Runs the grid, or reads what came of it before, prints a table and draws the heat maps.
 ///
 /// # Errors
-/// Bad input, a device that is missing, a folder that cannot be written; an interrupt, or the end of the time, after which the
-/// maps show what there is.
+/// Bad input, a device that is missing, a folder that cannot be written, a picture that exists already; an interrupt, or the end of
+/// the time, after which the maps show what there is.
 pub fn run(args: &SyntheticArgs) -> Result<(), Failure> {
     if !args.from.is_empty() {
         return Report::<Outcome>::again(&args.fits, &args.from);
     }
     let grid = Grid::new(args)?;
+    Report::<Outcome>::check(&args.fits)?;
     let device = device::open(device::resolve(args.fits.device))?;
     let of_cell = grid.heads.len() * args.lr.0.len() * args.fits.seeds.0.len();
     let mut fits = Fits::new(&args.fits, grid.settings.len() * of_cell)?;
@@ -79,6 +80,7 @@ fn cell(
 impl Reported for Outcome {
     const COMMAND: &'static str = "synthetic";
     const PLACE: &'static str = "in a setting";
+    const PICTURES: [&'static str; 2] = ["kl", "mode_match"];
 
     fn setting(&self) -> String {
         let Self { alpha, words, d, head, .. } = self;
@@ -119,7 +121,7 @@ impl Reported for Outcome {
     }
 
     fn draw(outcomes: &[Self], out: &Path) -> Result<(), Failure> {
-        for (quantity, stem) in [(Quantity::Kl, "kl"), (Quantity::ModeMatch, "mode_match")] {
+        for (quantity, stem) in [Quantity::Kl, Quantity::ModeMatch].into_iter().zip(Self::PICTURES) {
             picture::save(&HeatMaps::new(outcomes, quantity), &out.join(stem))?;
         }
         Ok(())

@@ -22,13 +22,14 @@ use program::statistics::grouped;
 /// symbols.
 ///
 /// # Errors
-/// Bad input, a device that is missing, a folder that cannot be written; an interrupt, or the end of the time, after which the
-/// pictures show what there is.
+/// Bad input, a device that is missing, a folder that cannot be written, a picture that exists already; an interrupt, or the end of
+/// the time, after which the pictures show what there is.
 pub fn run(args: &RepeatedArgs) -> Result<(), Failure> {
     if !args.from.is_empty() {
         return Report::<Outcome>::again(&args.fits, &args.from);
     }
     args.validate()?;
+    Report::<Outcome>::check(&args.fits)?;
     let device = device::open(device::resolve(args.fits.device))?;
     let mut fits = Fits::new(&args.fits, args.count())?;
     let mut report = Report::begin(&args.fits);
@@ -89,6 +90,7 @@ fn ascending(mut points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
 impl Reported for Outcome {
     const COMMAND: &'static str = "synthetic repeated";
     const PLACE: &'static str = "at a size";
+    const PICTURES: [&'static str; 2] = ["repeated_loss", "repeated_accuracy"];
 
     fn setting(&self) -> String {
         let Self { vocab, d, head, .. } = self;
@@ -130,15 +132,11 @@ impl Reported for Outcome {
         let guessing = outcomes.iter().map(|it| (it.vocab as f64, it.guessing)).collect();
         losses.push(("even guessing, ln V".into(), ascending(guessing)));
         let accuracies = lines(outcomes, |it| it.accuracy.map(|share| 100.0 * share));
+        let [of_loss, of_accuracy] = Self::PICTURES;
         // Losses rise with the number of symbols, and accuracies fall.
         for (stem, title, lines, labels) in [
-            ("repeated_loss", "loss after the first symbol, nats", losses, SeriesLabelPosition::UpperLeft),
-            (
-                "repeated_accuracy",
-                "symbols that are predicted, %",
-                accuracies,
-                SeriesLabelPosition::LowerLeft,
-            ),
+            (of_loss, "loss after the first symbol, nats", losses, SeriesLabelPosition::UpperLeft),
+            (of_accuracy, "symbols that are predicted, %", accuracies, SeriesLabelPosition::LowerLeft),
         ] {
             let picture = Chart {
                 caption: "Sequences that repeat one symbol".into(),
