@@ -45,7 +45,7 @@ impl Force {
     ///
     /// # Errors
     /// As [`check`](Self::check), or a file in the place of the folder.
-    pub fn check_in(self, folder: &Path, names: &[&str]) -> Result<(), Failure> {
+    pub fn check_in(self, folder: &Path, names: &[impl AsRef<Path>]) -> Result<(), Failure> {
         refuse_file(folder)?;
         match folder.is_dir() {
             true => names.iter().try_for_each(|name| self.check(&folder.join(name))),

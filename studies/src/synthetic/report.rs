@@ -59,8 +59,7 @@ impl<'a, R: Reported> Report<'a, R> {
 
     fn check_pictures(args: &FitArgs) -> Result<(), Failure> {
         let Some(out) = &args.out else { return Ok(()) };
-        let names = R::PICTURES.map(|stem| format!("{stem}.svg"));
-        args.force.check_in(out, &names.each_ref().map(String::as_str))
+        args.force.check_in(out, &R::PICTURES.map(|stem| format!("{stem}.svg")))
     }
 
     /// Begins the table.

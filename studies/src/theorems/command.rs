@@ -26,7 +26,6 @@ pub fn run(args: &TheoremsArgs) -> Result<(), Failure> {
     let theorems = args.only.as_ref().map_or(Theorem::ALL.to_vec(), |only| only.0.clone());
     if let Some(out) = &args.out {
         let names: Vec<String> = theorems.iter().map(|theorem| format!("{}.svg", theorem.stem())).collect();
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
         args.force.check_in(out, &names)?;
         create_folder(out)?;
     }

@@ -154,7 +154,7 @@ pub fn run<R: Row + DeserializeOwned>(
     chart: impl FnOnce(Vec<R>) -> Chart,
 ) -> Result<(), Failure> {
     if let Some(out) = &source.out {
-        source.force.check_in(out, &[format!("{stem}.svg").as_str()])?;
+        source.force.check_in(out, &[format!("{stem}.svg")])?;
     }
     let rows = if source.from.is_empty() { look(source)? } else { again(source, what)? };
     match &source.out {
