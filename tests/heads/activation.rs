@@ -128,6 +128,19 @@ fn a_softmax_goes_on_as_another_head_of_the_same_function_and_parameters() {
 }
 
 #[test]
+fn a_tied_softmax_without_bias_goes_on_where_it_was_made() {
+    let on = (&ad(), DType::F32);
+    let tied = HeadConfig::softmax(EMBEDDING, VOCAB).with_tied(true).with_bias(false).init(on.0);
+    let matrix = tensor::<2>([VOCAB, EMBEDDING], 3, on);
+    for head in [tied.clone().into_mixture(2, 0.1), tied.into_plif(50, 4.0)] {
+        let lent = head.tied_to(matrix.clone());
+        let loss = lent.loss(hidden(EMBEDDING, on), targets(TOKENS, VOCAB, on.0));
+        let gradients = GradientsParams::from_grads(loss.backward(), &head);
+        assert_eq!(gradients.len(), burn::module::list_param_ids(&head).len(), "{head}");
+    }
+}
+
+#[test]
 fn what_an_optimiser_keeps_for_the_decoder_stays_in_use() {
     let on = (&ad(), DType::F32);
     let step = |optimiser: &mut burn::optim::ModuleOptimizer, head: OutputHead, seed| {

@@ -106,6 +106,31 @@ fn a_fresh_plif_of_any_size_is_the_identity() {
     }
 }
 
+/// From the smallest bound to the largest.
+#[test]
+fn a_fresh_plif_is_a_softmax_whatever_its_bound() {
+    let on = (&cpu(), DType::F32);
+    let state = || tensor([4, EMBEDDING], 1, on);
+    let plain = head(&softmax(VOCAB), on);
+    let want = values(plain.forward(state()));
+    let smallest = f64::from(f32::MIN_POSITIVE);
+    for (bound, knots, most) in [
+        (smallest, 1, 1e-5),
+        (smallest, 2, 1e-5),
+        (20.0, 1000, 1e-5),
+        (1e4, 1, 1e-3),
+        (1e4, 17, 1e-3),
+        (1e4, 1000, 1e-3),
+    ] {
+        let map = LogitMapConfig::Plif { knots, bound };
+        let mut plif = softmax(VOCAB).with_logit_map(map).init(on.0);
+        plif.decoder = plain.decoder.clone();
+        for (got, want) in values(plif.forward(state())).iter().zip(&want) {
+            assert!((got - want).abs() <= most, "T {bound:e}, {knots} knots: {got} against {want}");
+        }
+    }
+}
+
 #[test]
 fn maps_increase() {
     let on = (&cpu(), DType::F64);

@@ -110,7 +110,15 @@ fn invalid_configurations_say_what_is_wrong() {
         (HeadConfig::plif(4, 10, 1_000_001), "knots is 1000001, expected 1 to 1,000,000"),
         (
             HeadConfig::softmax(4, 10).with_logit_map(LogitMapConfig::Plif { knots: 8, bound: -1.0 }),
-            "PLIF's bound T is -1, expected a positive finite number",
+            "PLIF's bound T is -1, expected a positive number of at most 10,000",
+        ),
+        (
+            HeadConfig::softmax(4, 10).with_logit_map(LogitMapConfig::Plif { knots: 8, bound: 1e7 }),
+            "PLIF's bound T is 10000000, expected a positive number of at most 10,000",
+        ),
+        (
+            HeadConfig::softmax(4, 10).with_logit_map(LogitMapConfig::Plif { knots: 8, bound: 1e308 }),
+            "PLIF's bound T is 1e308, expected a positive number of at most 10,000",
         ),
         (HeadConfig::soft_cap(4, 10, f64::NAN), "cap is NaN, expected a positive finite number"),
         (HeadConfig::monotonic_net(4, 10, 0), "units is 0, but a head needs at least 1"),
@@ -160,14 +168,19 @@ fn misuse_panics_with_both_shapes() {
 }
 
 #[test]
-fn tracked_target_distributions_are_refused() {
-    let message = panic_of(|| {
-        let on = (&ad(), DType::F32);
-        let rows = tensor([3, VOCAB], 2, on).require_grad().mul_scalar(1.0);
-        let (hidden, words) = (tensor([3, HIDDEN], 1, on), targets(3, VOCAB, on.0));
-        drop(head(&mos(VOCAB), on).loss_with(hidden, words, &LossOptions::new().with_distributions(rows)));
-    });
-    assert!(message.contains("detach() them"), "{message}");
+fn tracked_target_distributions_are_constants() {
+    let on = (&ad(), DType::F32);
+    let leaf = tensor([3, VOCAB], 2, on).abs().detach().require_grad();
+    let hidden = tensor([3, HIDDEN], 1, on).detach().require_grad();
+    let head = head(&mos(VOCAB), on);
+    let loss = |rows: Tensor<2>| {
+        let options = LossOptions::new().with_distributions(rows);
+        head.loss_with(hidden.clone(), targets(3, VOCAB, on.0), &options).value
+    };
+    let tracked = loss(leaf.clone().mul_scalar(0.5));
+    tracked.clone().into_data().assert_eq(&loss(leaf.clone().detach().mul_scalar(0.5)).into_data(), true);
+    let grads = tracked.backward();
+    assert!(leaf.grad(&grads).is_none() && hidden.grad(&grads).is_some());
 }
 
 #[test]

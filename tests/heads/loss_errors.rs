@@ -1,7 +1,7 @@
 //! Wrong options of a loss: a typed error from the checked form, and the same line in the other form's panic.
 
 use burn::tensor::{DType, Int, Tensor, TensorData};
-use highrank::{HeadConfig, HeadError, LossOptions, OutputHead};
+use highrank::{HeadConfig, HeadError, LossOptions, OutputHead, TimeAxis, linear_cross_entropy};
 
 use crate::support::*;
 
@@ -52,6 +52,35 @@ fn error_of(targets: &[i64], options: &LossOptions) -> HeadError {
 #[track_caller]
 fn check(options: LossOptions, message: &str) {
     assert_eq!(error_of(&[1, 2, 3], &options).to_string(), message);
+}
+
+#[test]
+fn shapes_that_do_not_fit_each_other_are_both_named() {
+    let options = LossOptions::new();
+    let column: Tensor<2, Int> = words(&[1, 2, 3]).reshape([TOKENS, 1]);
+    let error = mos().try_loss_with(state(), column, &options).expect_err("a column");
+    assert_eq!(
+        error.to_string(),
+        "hidden has shape [3, 6], expected 3 dimensions, one more than the 2 of the targets [3, 1]"
+    );
+
+    let of_linear = || floats(&[0.0; HIDDEN * VOCAB], [HIDDEN, VOCAB]);
+    let message =
+        panic_of(|| drop(linear_cross_entropy(state(), of_linear(), None, words(&[1, 2, 3]), &options)));
+    assert_eq!(
+        message,
+        "linear_cross_entropy: hidden has shape [3, 6], expected [.., 11] of the weight [6, 11], which is [V, d]: that of \
+         a Linear must be transposed"
+    );
+
+    let config = HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 3).with_latent_dropout(0.5, TimeAxis::First);
+    let mask = Tensor::<2>::full([2, 3 * EMBEDDING], 2.0, (&cpu(), DType::F64));
+    let masked = head(&config, (&cpu(), DType::F64)).with_latent_mask(mask);
+    let error = masked.try_loss_with(state(), words(&[1, 2, 3]), &options).expect_err("two sequences");
+    assert_eq!(
+        error.to_string(),
+        "the latent mask has shape [2, 15], expected [3, 15], a row for each sequence of hidden states [3, 6]"
+    );
 }
 
 #[test]

@@ -322,6 +322,66 @@ fn a_masked_target_has_an_infinite_nll() {
     });
 }
 
+/// Of targets with weight 0 nothing counts, not even that they are masked.
+#[test]
+fn a_masked_word_of_weight_0_is_as_good_as_any_other() {
+    everywhere(|config, by, on| {
+        let [full, _] = heads(config, by, on);
+        let [words, _] = words(on.0);
+        let words: Vec<i64> = words.to_data().iter::<i64>().collect();
+        // A word that is not masked has no weight either.
+        let other = kept()[2];
+        let classes: Vec<f64> = (0..VOCAB)
+            .map(|word| if is_masked(word) || word as i64 == other { 0.0 } else { 0.5 + word as f64 / 8.0 })
+            .collect();
+        let classes = Tensor::<1>::from_data(TensorData::new(classes, [VOCAB]), on);
+        let run = |options: LossOptions, without: [i64; 2]| {
+            let mut words = words.clone();
+            [words[1], words[4]] = without;
+            let options = options.with_class_weights(classes.clone()).with_per_token(true);
+            let hidden = tensor([TOKENS, config.d_hidden], 1, on).require_grad();
+            let made = full.loss_with(hidden.clone(), ints(&words, [TOKENS], on.0), &options);
+            let losses = [values(made.value.clone()), values(made.per_token.unwrap())].concat();
+            [losses, gradients(&full, &hidden, made.value).concat()].concat()
+        };
+        // Half of a token's distribution is that of a word with weight, none is left to others.
+        let teacher = |without: [i64; 2]| {
+            let ids: Vec<i64> = (0..TOKENS).flat_map(|n| [kept()[0], without[n % 2]]).collect();
+            let probs = Tensor::<2>::full([TOKENS, 2], 0.5, on);
+            LossOptions::new().with_teacher(ints(&ids, [TOKENS, 2], on.0), probs)
+        };
+        let dense = |without: [i64; 2]| {
+            let mut rows = vec![0.0; TOKENS * VOCAB];
+            for (n, row) in rows.chunks_mut(VOCAB).enumerate() {
+                row[kept()[0] as usize] = 0.5;
+                row[without[n % 2] as usize] = 0.5;
+            }
+            let rows = Tensor::<2>::from_data(TensorData::new(rows, [TOKENS, VOCAB]), on);
+            LossOptions::new().with_distributions(rows)
+        };
+        let (masked, others) = ([MASKED[0] as i64, MASKED[3] as i64], [other; 2]);
+        for (kind, [got, want]) in [
+            [masked, others].map(|_| LossOptions::new()),
+            [masked, others].map(teacher),
+            [masked, others].map(dense),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            for more in [
+                |options: LossOptions| options.with_label_smoothing(0.2),
+                |options: LossOptions| options.with_z_loss(0.05),
+                |options: LossOptions| options.with_entropy_bonus(0.1),
+            ] {
+                let (got, want) = (run(more(got.clone()), masked), run(more(want.clone()), others));
+                let what = format!("{config:?}, {by:?}, targets {kind}");
+                assert!(got.iter().all(|x| x.is_finite()), "{what}: {got:?}");
+                assert_close(&got, &want, 1e-12, &what);
+            }
+        }
+    });
+}
+
 /// The head after three steps.
 fn stepped(
     mut head: OutputHead,

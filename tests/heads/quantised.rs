@@ -3,7 +3,7 @@
 use burn::module::{Module, ModuleMapper, Param, Quantizer};
 use burn::tensor::quantization::{Calibration, QuantScheme, QuantValue};
 use burn::tensor::{DType, Tensor};
-use highrank::{HeadConfig, OutputHead, Sampling};
+use highrank::{HeadConfig, LossOptions, OutputHead, Sampling, linear_cross_entropy};
 
 use crate::support::*;
 
@@ -50,4 +50,25 @@ fn a_quantised_embedding_is_tied_to() {
     let [exact, rounded] = [embedding, quantised]
         .map(|embedding| values(head.tied_to(&embedding).nll(hidden.clone(), words.clone())));
     assert_close(&rounded, &exact, 1e-2, "losses");
+}
+
+#[test]
+fn a_quantised_layer_or_matrix_is_dequantised() {
+    let scheme = QuantScheme::default().with_value(QuantValue::Q8S);
+    let quantizer = || Quantizer::new(Calibration::MinMax, scheme);
+    let device = cpu();
+    let (hidden, words) = (tensor::<2>([3, 8], 1, (&device, DType::F32)), targets(3, VOCAB, &device));
+    let linear = burn::nn::LinearConfig::new(8, VOCAB).init(&device);
+    let quantised = linear.clone().quantize_weights(&mut quantizer());
+    let [exact, rounded] = [linear, quantised]
+        .map(|linear| values(OutputHead::from_linear(linear).nll(hidden.clone(), words.clone())));
+    assert_close(&rounded, &exact, 1e-2, "of a layer");
+
+    let embedding = burn::nn::EmbeddingConfig::new(VOCAB, 8).init(&device);
+    let matrix = embedding.quantize_weights(&mut quantizer()).weight.val();
+    let [plain, quantised] = [matrix.clone().dequantize(), matrix].map(|matrix| {
+        let options = LossOptions::new();
+        values(linear_cross_entropy(hidden.clone(), matrix, None, words.clone(), &options).value)
+    });
+    assert_eq!(quantised, plain);
 }

@@ -225,6 +225,34 @@ fn masked_words_and_padding_take_part_in_nothing() {
 }
 
 #[test]
+fn where_all_words_are_masked_it_says_what_the_whole_says() {
+    for (dtype, tolerance) in TYPES {
+        let on = (&ad(), dtype);
+        for config in [softmax(VOCAB), mos(VOCAB)] {
+            let whole = mask_by_bias(head(&config, on), &(0..VOCAB).collect::<Vec<_>>());
+            let targets = targets(TOKENS, VOCAB, on.0);
+            let plain = LossOptions::new().with_per_token(true).with_statistics(true);
+            for options in [plain.clone(), plain.with_label_smoothing(0.2).with_z_loss(0.1)] {
+                check_loss((&whole, &config), on, (&targets, &options), tolerance, "no word is left");
+            }
+            for temperature in [0.0, 0.7, 1.0] {
+                let sampling = Sampling::new().with_temperature(temperature);
+                let rng = || Pcg64::seed_from_u64(1);
+                let drawn = whole.try_sample::<2, 1>(hidden(&config, on), &sampling, &mut rng());
+                let error = ShardError::from(drawn.unwrap_err());
+                for ranks in RANKS {
+                    on_ranks(ranks, &whole, |head| {
+                        let drawn = head.sample::<2, 1>(hidden(&config, on), &sampling, &mut rng());
+                        assert_eq!(drawn.unwrap_err(), error, "{config:?}, {temperature}, {ranks} ranks");
+                        Ok(())
+                    });
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn log_probabilities_of_words_are_differentiable() {
     for (dtype, tolerance) in TYPES {
         for config in heads() {

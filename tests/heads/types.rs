@@ -1,7 +1,7 @@
 //! Words and weights of other types than the head's.
 
 use burn::tensor::{DType, Int, Tensor};
-use highrank::{HeadConfig, HeadError, LossOptions, Reduction};
+use highrank::{HeadConfig, HeadError, LogProbOptions, LossOptions, Reduction};
 
 use crate::support::*;
 
@@ -34,6 +34,39 @@ fn words_may_be_of_any_integer_type() {
         let want = all(DType::I64);
         assert_eq!(all(DType::I32), want, "{config:?}");
         assert_eq!(want[1], 0.0);
+    }
+}
+
+/// Types that do not hold the number of the last word.
+#[test]
+fn words_may_be_of_a_type_that_does_not_hold_all_words() {
+    let on = (&ad(), DType::F64);
+    for (vocab, narrow) in [(300, DType::U8), (256, DType::I8)] {
+        let (head, hidden) = (head(&softmax(vocab), on), tensor::<2>([3, EMBEDDING], 1, on));
+        let all = |dtype: DType| {
+            let words = ints(&[3, 100, 7], [3], on.0).cast(dtype);
+            let candidates = ints(&[3, 100, 7, 0, 1, 2], [3, 2], on.0).cast(dtype);
+            let options = LossOptions::new().with_class_weights(tensor::<1>([vocab], 3, on).add_scalar(1.5));
+            let weighted = head.loss_with(hidden.clone(), words, &options).value;
+            let listed = head.token_log_probs(hidden.clone(), candidates.clone());
+            let restricted = head.candidate_log_probs(hidden.clone(), candidates, None);
+            [values(weighted), values(listed), values(restricted)].concat()
+        };
+        assert_eq!(all(narrow), all(DType::I32), "{narrow:?}");
+    }
+}
+
+#[test]
+fn an_ignored_number_that_the_words_cannot_hold_is_none_of_them() {
+    let on = (&ad(), DType::F64);
+    let (head, hidden) = (head(&softmax(VOCAB), on), tensor::<2>([3, EMBEDDING], 1, on));
+    let options = [1 << 32, i64::MIN, IGNORED]
+        .into_iter()
+        .fold(LogProbOptions::new(), |options, index| options.with_ignore_index(index));
+    for dtype in [DType::I32, DType::I64, DType::U8, DType::U16, DType::U32, DType::U64] {
+        let words = ints(&[0, 1, 2], [3, 1], on.0).cast(dtype);
+        let got = head.token_log_probs_with(hidden.clone(), words.clone(), &options).log_probs;
+        assert_eq!(values(got), values(head.token_log_probs(hidden.clone(), words)), "{dtype:?}");
     }
 }
 

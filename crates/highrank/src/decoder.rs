@@ -40,6 +40,8 @@ pub struct Decoder {
     masked_words: Vec<usize>,
     /// True for masked words and padding, shape `[rows]`; `None` if there are neither.
     mask: Option<Tensor<1, Bool>>,
+    /// Says where a decoder was made that has no other tensor of its own, and goes wherever the module goes.
+    place: Option<Tensor<1, Bool>>,
 }
 
 /// What a [`Decoder`] is made of.
@@ -66,7 +68,7 @@ impl DecoderShape<'_> {
     pub(crate) fn init(&self, initializer: &Initializer, device: &Device) -> Result<Decoder, HeadError> {
         let (d, rows) = (self.d_embedding, self.rows());
         let weight = initializer.init_with([rows, d], Some(d), Some(rows), device);
-        Ok(Decoder { weight: Some(weight), tied: false, ..self.tied(device)? })
+        Ok(Decoder { weight: Some(weight), tied: false, place: None, ..self.tied(device)? })
     }
 
     /// A decoder with the parameters of a linear layer, padded where need be.
@@ -110,6 +112,7 @@ impl DecoderShape<'_> {
         tied: bool,
         device: &Device,
     ) -> Result<Decoder, HeadError> {
+        let place = (weight.is_none() && bias.is_none()).then(|| Tensor::from_data([false], device));
         let decoder = Decoder {
             weight,
             bias,
@@ -119,6 +122,7 @@ impl DecoderShape<'_> {
             tied,
             masked_words: vec![],
             mask: None,
+            place,
         };
         decoder.masking_on(self.masked_words, device)
     }
@@ -147,10 +151,10 @@ impl Decoder {
 
     /// Where its tensors are, the default device if there are none.
     pub(crate) fn device(&self) -> Device {
-        match (&self.weight, &self.bias, &self.mask) {
+        match (&self.weight, &self.bias, self.mask.as_ref().or(self.place.as_ref())) {
             (Some(weight), _, _) => weight.lazy_device(),
             (None, Some(bias), _) => bias.lazy_device(),
-            (None, None, Some(mask)) => mask.device(),
+            (None, None, Some(tensor)) => tensor.device(),
             (None, None, None) => Device::default(),
         }
     }
@@ -272,6 +276,7 @@ impl Decoder {
             tied: false,
             masked_words: vec![],
             mask: None,
+            place: None,
         })
     }
 }

@@ -18,7 +18,7 @@ pub enum HeadError {
         name: &'static str,
     },
     /// A number outside of its range: of a configuration, of the options of a loss, of sampling or of a beam search.
-    #[error("{name} is {value}, expected {expected}")]
+    #[error("{name} is {}, expected {expected}", in_digits(*value))]
     Range {
         /// Name of the number.
         name: &'static str,
@@ -290,6 +290,11 @@ pub(crate) fn expect_shape(
 /// Checks that a number is finite and at least 0.
 pub(crate) fn not_negative(name: &'static str, value: f64) -> Result<(), HeadError> {
     in_range(name, value, "a finite number of at least 0", 0.0..=f64::MAX)
+}
+
+/// A number as it is written, but for one of so many digits that nobody would count them.
+fn in_digits(value: f64) -> String {
+    if value.is_finite() && value.abs() >= 1e16 { format!("{value:e}") } else { value.to_string() }
 }
 
 fn bias_in_words(present: bool) -> &'static str {

@@ -1,6 +1,6 @@
-//! The few stable scalar formulas that every head shares.
+//! The few stable formulas that heads share: softplus and sigmoid of numbers, log-softmax of rows, running sums of vectors.
 //!
-//! Burn's own `softplus` overflows above 88 in f32 and loses every digit below −17; these do not.
+//! Burn's own `softplus` overflows above 88 in f32 and loses every digit below −17; that of this file does not.
 
 use burn::backend::Backend;
 use burn::tensor::DType;

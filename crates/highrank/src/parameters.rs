@@ -4,7 +4,7 @@ use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{DType, Tensor};
 
 /// The module with all float parameters of one type. What is trained stays so, as a leaf of its own: no gradient flows to the
-/// parameters of before.
+/// parameters of before. Quantised parameters are dequantised.
 ///
 /// ```
 /// use burn::nn::LinearConfig;
@@ -56,7 +56,7 @@ impl ModuleMapper for Cast {
             true => param,
             false => param.map(|tensor| {
                 let trained = tensor.is_require_grad();
-                tensor.cast(self.0).detach().set_require_grad(trained)
+                tensor.dequantize().cast(self.0).detach().set_require_grad(trained)
             }),
         }
     }

@@ -16,7 +16,8 @@ use crate::tensor::Floats;
 
 /// A backend that rounds numbers to fewer digits.
 pub trait Rounding: Backend {
-    /// The nearest numbers with `digits` significant binary digits, ties to even, in the tensor's own type, f32 or f64.
+    /// The nearest numbers with `digits` significant binary digits, one at least, ties to even, in the tensor's own type, f32 or
+    /// f64. Of as many digits as the type has, or more, the numbers stay what they are.
     ///
     /// NaN and infinities stay, and a number becomes infinite where the next power of two that would be its nearest is beyond
     /// the type. Numbers below the smallest normal one are cut at the same place as that one. The gradient passes as if
@@ -33,6 +34,11 @@ pub(crate) fn significant(dtype: DType) -> Option<u32> {
     }
 }
 
+/// Binary digits that rounding cuts off the numbers of a type; none where it leaves them all.
+pub(crate) fn cut(dtype: DType, digits: u32) -> Option<u32> {
+    significant(dtype)?.checked_sub(digits).filter(|cut| *cut > 0)
+}
+
 /// A float type of the host.
 #[cfg(any(feature = "flex", feature = "ndarray"))]
 pub trait Number: Copy + Send + Sync {
@@ -42,25 +48,27 @@ pub trait Number: Copy + Send + Sync {
 
 #[cfg(any(feature = "flex", feature = "ndarray"))]
 macro_rules! number {
-    ($float:ident) => {
+    ($float:ident, $bits:ident) => {
         impl Number for $float {
             #[inline(always)]
             fn nearest(self, digits: u32) -> Self {
-                let cut = $float::MANTISSA_DIGITS - digits;
+                let cut = $float::MANTISSA_DIGITS.saturating_sub(digits);
                 let bits = self.to_bits();
-                let odd = (bits >> cut) & 1;
+                // All that is cut off; where that is nothing, so is what is added.
+                let below: $bits = (1 << cut) - 1;
+                let odd = (bits >> cut) & below & 1;
                 // A carry out of the digits counts the exponent up, at last to that of infinity. That of NaN has nowhere to
                 // go, but its bits are not used.
-                let rounded = (bits.wrapping_add((1 << (cut - 1)) - 1 + odd) >> cut) << cut;
+                let rounded = (bits.wrapping_add((below >> 1) + odd) >> cut) << cut;
                 if self.is_nan() { self } else { Self::from_bits(rounded) }
             }
         }
     };
 }
 #[cfg(any(feature = "flex", feature = "ndarray"))]
-number!(f32);
+number!(f32, u32);
 #[cfg(any(feature = "flex", feature = "ndarray"))]
-number!(f64);
+number!(f64, u64);
 
 #[cfg(feature = "ndarray")]
 impl Rounding for burn::backend::NdArray {
@@ -137,8 +145,8 @@ crate::listed_backends! {
 /// are made small first. Numbers below the smallest normal one may keep more digits.
 pub(crate) fn by_sums<B: Backend>(x: Floats<B>, digits: u32) -> Floats<B> {
     const LARGE: f64 = (1u128 << 64) as f64;
-    let Some(significant) = significant(x.dtype()) else { return x };
-    let shift = (1u64 << (significant - digits)) as f64;
+    let Some(cut) = cut(x.dtype(), digits) else { return x };
+    let shift = (1u64 << cut) as f64;
     let magnitude = x.clone().abs();
     let large = magnitude.at_least(1.0);
     let small = x.clone().mul_scalar(1.0 / LARGE).keep_where(large.clone(), x.clone());

@@ -77,12 +77,18 @@ fn check(device: &Device) {
         assert_same(&got, &want, &from, &format!("{digits} digits of f64 on {device:?}"));
     }
     const LARGE: f64 = 3.0 * (1u128 << 100) as f64;
-    let large = Tensor::<1>::from_data(
-        TensorData::new(vec![f64::MAX, 1.0 + f64::EPSILON, LARGE], [3]),
-        (device, DType::F64),
-    );
-    let got: Vec<f64> = nearest(large, 53 - 1).into_data().iter().collect();
+    let large = [f64::MAX, 1.0 + f64::EPSILON, LARGE];
+    let wide = || Tensor::<1>::from_data(TensorData::new(large.to_vec(), [3]), (device, DType::F64));
+    let got: Vec<f64> = nearest(wide(), 53 - 1).into_data().iter().collect();
     assert_eq!(got, [f64::INFINITY, 1.0, LARGE]);
+    // As many digits as there are, and more.
+    for digits in [24, 60] {
+        let got = values(nearest(tensor(&from, device, DType::F32), digits));
+        assert_same(&got, &from, &from, &format!("{digits} digits on {device:?}"));
+    }
+    for digits in [53, 60] {
+        assert_eq!(nearest(wide(), digits).into_data().iter::<f64>().collect::<Vec<_>>(), large);
+    }
 }
 
 #[cfg(feature = "flex")]
@@ -110,6 +116,10 @@ fn sums_round_to_the_nearest_too() {
             let want: Vec<f32> = from.iter().map(|x| expected(*x, digits)).collect();
             let x = Floats::from(tensor(&from, &device, DType::F32));
             assert_same(&values::<1>(by_sums(x, digits).tensor()), &want, &from, &format!("{digits} digits"));
+        }
+        for digits in [24, 60] {
+            let x = Floats::from(tensor(&from, &device, DType::F32));
+            assert_same(&values::<1>(by_sums(x, digits).tensor()), &from, &from, &format!("{digits} digits"));
         }
     }
 }

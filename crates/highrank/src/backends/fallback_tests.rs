@@ -5,7 +5,7 @@ use std::sync::Arc;
 use burn::tensor::{DType, Device, Int, Tensor};
 use highrank_kernels::{Floats, Precision};
 
-use super::testing::{MAPS, spread};
+use super::testing::spread;
 use crate::likelihood::{self, portable};
 use crate::ops::{
     Activation, ContextSource, LatentArgs, LatentMask, Likelihood, MapFunction, Objective, PerInput, Scores,
@@ -113,7 +113,7 @@ fn all_targets(device: &Device) -> [Targets; 3] {
 #[test]
 fn the_fallback_agrees_with_the_native_operations() {
     let device = Device::flex().autodiff();
-    for map in MAPS {
+    for map in MapFunction::examples() {
         for targets in all_targets(&device) {
             let plain = Objective::new(targets);
             let full = Objective {

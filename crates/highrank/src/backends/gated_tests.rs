@@ -123,6 +123,41 @@ fn the_kernel_agrees_with_the_portable_body_on_any_number_of_threads() {
     }
 }
 
+/// As many digits of what closes a gate that is nearly open as of what opens one that is nearly closed.
+#[test]
+fn saturated_gates_keep_the_digits_of_their_gradients() {
+    // One word has gates, so that no sum hides a small gradient.
+    let sizes = [150, 1, 9, 4, 3];
+    for scale in [30.0, 300.0] {
+        let mut input = input(sizes, DType::F32, Precision::Full);
+        let ContextSource::Gated(args) = &mut input.contexts else { unreachable!() };
+        for of_logits in [&mut args.inputs.base, &mut args.inputs.vectors, &mut args.inputs.bias] {
+            *of_logits = of_logits.clone().mul_scalar(scale);
+        }
+        let (goal, upstream) = (goal(sizes, 0.0), upstream(sizes, DType::F32));
+        // The same numbers, with more digits.
+        let exact = input.clone().map(|x| x.cast(DType::F64));
+        let exact_upstream = upstream.clone().cast(DType::F64);
+        let want = all(portable::score(&exact, &goal, Some((exact_upstream, Wanted::ALL))), None);
+        let got = all(Flex::score(input, goal, Some((upstream, Wanted::ALL))), None);
+        for name in ["gate logits", "gate features"] {
+            let of = |all: &[(&'static str, Vec<f64>)]| {
+                all.iter().find(|(part, _)| *part == name).expect("a gradient").1.clone()
+            };
+            let mut saturated = 0;
+            for (i, (got, want)) in of(&got).into_iter().zip(of(&want)).enumerate() {
+                // Exponentials of f32 end at 1e-38.
+                if want.abs() > 1e-30 {
+                    let error = (got - want).abs() / want.abs();
+                    assert!(error < 1e-3, "{name} times {scale}, element {i}: {got:e} against {want:e}");
+                    saturated += usize::from(want.abs() < 1e-8);
+                }
+            }
+            assert!(saturated > 20, "{name} times {scale}: {saturated} gates are saturated");
+        }
+    }
+}
+
 #[test]
 fn only_what_is_wanted_is_made() {
     let (goal, dtype) = (goal(SMALL, 0.0), DType::F64);

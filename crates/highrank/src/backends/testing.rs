@@ -1,21 +1,9 @@
-//! What the tests of the kernels on Flex share.
+//! What the tests of backends share: numbers as tensors, most of them on Flex, comparisons, and pools of threads.
 
 use burn::backend::Flex;
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use highrank_kernels::{Floats, Ints};
 use rayon::ThreadPoolBuilder;
-
-use crate::ops::MapFunction;
-
-/// Every logit map.
-pub(super) const MAPS: [MapFunction; 6] = [
-    MapFunction::Identity,
-    MapFunction::Sigsoftmax,
-    MapFunction::Gss,
-    MapFunction::SoftCap { cap: 2.5 },
-    MapFunction::Plif { knots: 6, bound: 1.5 },
-    MapFunction::MonotonicNet { units: 3 },
-];
 
 /// Multiples of 1/512 in about ±1 times `scale`, a power of 2: numbers that every float type but the shortest has.
 pub(super) fn tensor<const D: usize>(

@@ -47,7 +47,7 @@ pub(super) trait ContextSettings {
         None
     }
 
-    /// `K`, the number of latent contexts.
+    /// `K`, the number of latent contexts, mixed into one row of logits or not.
     fn components(&self) -> usize;
 }
 
@@ -129,6 +129,9 @@ macro_rules! contexts {
 
         impl ContextConfig {
             /// `K`, the number of latent contexts: 1 for a direct head.
+            ///
+            /// [`OutputHead::components`](crate::OutputHead::components) counts the rows of logits instead: one row for a
+            /// Mixture of Contexts and for a Mixtape, which mix their contexts before the softmax.
             pub fn components(&self) -> usize {
                 match self { $(Self::$Name(config) => ContextSettings::components(config),)+ }
             }

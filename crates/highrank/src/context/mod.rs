@@ -39,8 +39,13 @@ use kind::{ContextKind, ContextModule, ContextSettings};
 
 pub use crate::ops::{Activation, UnknownActivation};
 
-// A context is one file and one line in this list, beside its `mod`. The file holds the formula, the module with its parameters, the configuration and
-// what it computes: `kind.rs` says what it provides, and `direct.rs` is a short example.
+// A context is one file, with its `mod` and `pub use`, and one line in this list. The file holds the formula, the module with
+// its parameters, the configuration and what it computes: `kind.rs` says what it provides, `direct.rs` is a short example.
+//
+// It hands the sweep a `ContextSource`. `Given` is a tensor of all tokens; of `Latent` and `Gated` the sweep makes the
+// contexts block by block. A context that is made there in another way needs a variant of its own in `ops/likelihood.rs`, and
+// its part in `likelihood/portable/` (chunk, gradients), `backends/flex/` (call, contexts), `backends/cube/sweep.rs` and
+// `shard/sweep.rs`.
 kind::contexts! {
     Direct(DirectConfig, Direct): direct::Direct, "One context, the hidden state itself, `h = g`.";
     MixtureOfContexts(MixtureConfig, Mixture): mixture::MixedBefore, "Mixture of Contexts: one context `Σ_k π_k h_k`, mixed before the softmax. Higher capacity, but the rank bound of a softmax (Yang et al., ICLR 2018, section 3.1, baseline).";

@@ -29,12 +29,13 @@ impl OutputHead {
     ///
     /// # Shapes
     /// - words: `[m]`
-    /// - log_q: `[m]`, the logarithm of how often each candidate is expected among those that are drawn; it is subtracted from the
-    ///   candidates' logits. `None` where candidates are not drawn. It goes with the temperature that the head has now: set that before
+    /// - log_q: `[m]`, finite: the logarithm of how often each candidate is expected among those that are drawn; it is subtracted from
+    ///   the candidates' logits. `None` where candidates are not drawn. It goes with the temperature that the head has now: set that before
     ///
     /// # Panics
-    /// If the head has clusters or gates, there is no candidate, or a `log_q` is given for another logit map than the identity, which
-    /// logits pass before they could be corrected. On CPU backends, if a word is outside `0..V`.
+    /// If the head has clusters or gates, there is no candidate, `log_q` is of another shape than the words, or either is on another
+    /// device than the head. If a `log_q` is given for another logit map than the identity, which logits pass before they could be
+    /// corrected. On CPU backends, if a word is outside `0..V`.
     ///
     /// # Example
     /// ```
@@ -87,7 +88,7 @@ impl OutputHead {
     /// # Shapes
     /// - hidden: `[.., H]`
     /// - candidates: `[.., m]`, m at least 1
-    /// - log_q: `[.., m]`, as in [`restricted_to`](Self::restricted_to)
+    /// - log_q: `[.., m]`, finite, as in [`restricted_to`](Self::restricted_to)
     /// - output: `[.., m]`
     ///
     /// # Panics
@@ -169,8 +170,8 @@ impl OutputHead {
     fn check_candidates(&self, what: &'static str) -> Result<(), HeadError> {
         self.has_common_logits(what)?;
         if self.context.not_linear().is_some() {
-            let reason = "the words of a Mixtape have gates of their own: use a head whose words have none";
-            return Err(HeadError::Unused { option: what, reason });
+            let reason = "its words have gates of their own: use a head whose words have none";
+            return Err(HeadError::Unused { option: "mixtape", reason });
         }
         Ok(())
     }

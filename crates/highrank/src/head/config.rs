@@ -302,9 +302,10 @@ impl HeadConfig {
     /// - Tails are plain softmaxes without a bias, whatever the head cluster is; `P_i` is `[d_i, H]`, with `d_i` falling from
     ///   cluster to cluster ([`AdaptiveConfig`]).
     /// - A training step costs `N·d·(c_1 + C)` products and those of each tail for its own tokens, in place of `N·d·V`.
-    /// - All log-probabilities, the most probable words and draws are exact, and so are all [options of a loss](crate::LossOptions).
-    ///   Label smoothing, distributions as targets and a teacher whose words leave a rest need every tail for every token: a step then
-    ///   costs `N·Σ_i d_i (H + words of i)` products in tails. Statistics need a sweep of that size without gradients.
+    /// - All log-probabilities, the most probable words and draws are exact, and so are the [options of a loss](crate::LossOptions)
+    ///   that such a head takes; it takes no distillation. Label smoothing, distributions as targets and a teacher whose words leave
+    ///   a rest need every tail for every token: a step then costs `N·Σ_i d_i (H + words of i)` products in tails. Statistics need
+    ///   a sweep of that size without gradients.
     /// - The z-loss is of the softmaxes that a token is scored by: `z_head + Σ_i Q_i LSE(W_i · P_i g)²`, with the share `Q_i` that the
     ///   targets have in cluster i, for a word alone 1 in its own.
     /// - [`logit_blocks`](OutputHead::logit_blocks) and [`logit_gradient_blocks`](OutputHead::logit_gradient_blocks) panic: each part
@@ -502,6 +503,8 @@ impl HeadConfig {
 
 impl OutputHead {
     /// The softmax head that computes what a linear layer and a softmax do, with the layer's parameters.
+    ///
+    /// A layer with LoRA gives its merged weight, which is as frozen as the layer's: apply LoRA to the head.
     ///
     /// For any other head, and for a padded vocabulary, see [`HeadConfig::init_from_linear`](crate::HeadConfig::init_from_linear),
     /// which also says what becomes of the parameters.

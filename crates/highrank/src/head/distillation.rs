@@ -55,7 +55,8 @@ impl OutputHead {
     /// - output: `[1]`
     ///
     /// # Panics
-    /// If shapes, vocabularies or devices do not fit, or β of a Jensen–Shannon divergence is not between 0 and 1.
+    /// If shapes, vocabularies or devices do not fit, this head has clusters, or β of a Jensen–Shannon divergence is not between 0
+    /// and 1.
     #[track_caller]
     pub fn distill<const D: usize>(
         &self,

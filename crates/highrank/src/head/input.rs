@@ -7,7 +7,7 @@ use highrank_kernels::Floats;
 use super::output::OutputHead;
 use crate::checks::TensorChecks;
 use crate::context::{ContextOps, Contexts, Tokens};
-use crate::error::HeadError;
+use crate::error::{HeadError, expect_shape};
 use crate::likelihood::{self, default_memory_budget, memory_budget, portable};
 use crate::loss::{check_hidden, is_cpu};
 use crate::ops::{Likelihood, MASKING_BIAS, Prediction};
@@ -27,6 +27,12 @@ impl OutputHead {
             checks.floats("the latent mask", mask)?;
         }
         check_hidden(hidden, self.d_hidden(), &checks)?;
+        if let Some(mask) = self.latent_mask.as_ref().filter(|_| self.context.latent_dropout().is_some()) {
+            let (dims, [_, features]) = (hidden.dims(), mask.dims());
+            let sequences = self.context.sequences(&dims[..D - 1]);
+            let because = format!("a row for each sequence of hidden states {dims:?}");
+            expect_shape("the latent mask", &mask.dims(), &[sequences, features], &because)?;
+        }
         Ok(checks)
     }
 

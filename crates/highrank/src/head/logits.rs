@@ -1,4 +1,5 @@
-//! Gradients of the logits, which training never stores.
+//! The logits and their gradients in blocks, which training never stores; and whether a head has one normaliser, and logits
+//! that are products with the decoder alone.
 
 use burn::tensor::{Int, Tensor};
 use highrank_kernels::Ints;
@@ -7,7 +8,7 @@ use super::output::OutputHead;
 use crate::context::{ContextOps, Tokens};
 use crate::error::{HeadError, OrPanic, expect_shape};
 use crate::likelihood::portable;
-use crate::loss::{leading, validate_targets};
+use crate::loss::{leading, of_targets, validate_targets};
 use crate::ops::runs;
 
 impl OutputHead {
@@ -68,7 +69,7 @@ impl OutputHead {
         targets: Tensor<T, Int>,
     ) -> Result<impl Iterator<Item = Tensor<2>> + use<D, T>, HeadError> {
         self.has_common_logits("logit_gradient_blocks")?;
-        let shape = leading::<D, T>(&hidden.dims())?;
+        let shape = leading::<D, T>(&hidden.dims(), of_targets(&targets))?;
         let checks = self.check(&hidden)?;
         expect_shape("targets", &targets.dims(), &shape, "as the hidden state says")?;
         checks.device("targets", &targets.device())?;

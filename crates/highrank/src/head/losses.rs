@@ -5,7 +5,7 @@ use burn::tensor::{Int, Tensor};
 use super::output::OutputHead;
 use crate::context::ContextOps;
 use crate::error::{HeadError, OrPanic};
-use crate::loss::{Loss, LossOptions, TargetDistribution, check_targets, leading, of_counted};
+use crate::loss::{Loss, LossOptions, TargetDistribution, check_targets, leading, of_counted, of_targets};
 
 impl OutputHead {
     /// Mean of the tokens' negative log-likelihoods in nats, `−(1/N) Σ_n log P(y_n)`.
@@ -37,7 +37,12 @@ impl OutputHead {
     /// - targets: `[..]`, T = D − 1 dimensions
     ///
     /// # Panics
-    /// As [`loss`](Self::loss), if an option is outside of its range, or on CPU backends, if a weight or a teacher's row is.
+    /// As [`loss`](Self::loss), if an option is outside of its range or of another shape, or on CPU backends, if a weight or a
+    /// teacher's row is. If the head has no use for an option, or two do not go together:
+    /// - [`with_prior_cv`](LossOptions::with_prior_cv) of a head without priors;
+    /// - [distillation](LossOptions::with_distillation) beside label smoothing or class weights;
+    /// - distillation of a head with [clusters](crate::HeadConfig::with_adaptive), or its class weights beside label smoothing, a
+    ///   z-loss, an entropy bonus or other targets than words.
     #[track_caller]
     pub fn loss_with<const D: usize, const T: usize>(
         &self,
@@ -60,7 +65,7 @@ impl OutputHead {
         options: &LossOptions,
     ) -> Result<Loss<T>, HeadError> {
         let checks = self.check(&hidden)?;
-        let shape = leading::<D, T>(&hidden.dims())?;
+        let shape = leading::<D, T>(&hidden.dims(), of_targets(&targets))?;
         check_targets(&targets, shape, options, self.rows(), self.vocab(), &checks)?;
         self.check_use(options)?;
         match self.adaptive() {

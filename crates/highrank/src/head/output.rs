@@ -1,6 +1,5 @@
 //! The output head.
 
-use burn::backend::Dispatch;
 use burn::module::{Content, Module, ModuleDisplay, Param};
 use burn::nn::Embedding;
 use burn::tensor::Tensor;
@@ -11,7 +10,7 @@ use crate::context::Context;
 use crate::decoder::Decoder;
 use crate::error::{HeadError, OrPanic};
 use crate::logit_map::LogitMap;
-use crate::ops::is_cpu;
+use crate::loss::is_cpu;
 
 /// An output layer: from a hidden state to a distribution over `V` words.
 ///
@@ -104,7 +103,8 @@ impl OutputHead {
     }
 
     /// `K`, the rows of logits of each token: 1 for all but a mixture of softmaxes, whose contexts come from one layer or
-    /// several.
+    /// several. [`ContextConfig::components`](crate::ContextConfig::components) counts the latent contexts instead, of which a
+    /// Mixture of Contexts and a Mixtape have several for one row.
     pub fn components(&self) -> usize {
         self.context.distributions()
     }
@@ -172,7 +172,7 @@ impl OutputHead {
             width == features,
             "with_latent_mask: the mask has {width} features, but the latent contexts {features}"
         );
-        if is_cpu::<Dispatch>(mask.device().as_dispatch()) {
+        if is_cpu(&mask.device()) {
             let kept = 1.0 / (1.0 - dropout.probability);
             // Half precision rounds by half a per cent.
             let is_mask = |value: f64| value == 0.0 || (value / kept - 1.0).abs() < 1e-2;

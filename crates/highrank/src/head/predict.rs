@@ -122,7 +122,7 @@ impl OutputHead {
     ///
     /// Of equally probable words the lowest comes first. Masked words come last, with −∞. The words are selected, nothing
     /// is sorted but the `k`: on the host, or on a GPU where `k` is at most 32. Works through the tokens in chunks of
-    /// the head's memory budget. `log_probs` of the result is differentiable, but a constant of a head with clusters.
+    /// the head's memory budget. `log_probs` of the result is differentiable; for a head with clusters it is a constant.
     ///
     /// # Shapes
     /// - hidden: `[.., H]`
@@ -210,7 +210,7 @@ impl OutputHead {
         rng: &mut impl Rng,
     ) -> Result<Tensor<T, Int>, HeadError> {
         sampling.validate()?;
-        let shape = leading::<D, T>(&hidden.dims())?;
+        let shape = leading::<D, T>(&hidden.dims(), || "the output".into())?;
         let device = hidden.device();
         if let Some(adaptive) = self.adaptive() {
             return Ok(integers(adaptive.sample(hidden, sampling, rng)?, shape, &device));

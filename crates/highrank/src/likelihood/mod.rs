@@ -9,7 +9,8 @@
 //! ```
 //!
 //! It equals the naive program `−log_probs(hidden).gather(targets)`, which holds `[N, K, V]` tensors. Here the tokens
-//! are worked through in chunks: product, map, log-sum-exp, responsibilities, gradient, two products, next chunk.
+//! are worked through in chunks: product, map, log-sum-exp, responsibilities, gradient, two products, next chunk. Flex has
+//! no chunks under a decoder of few dimensions: each of its threads goes through tokens of its own, a few at a time.
 //!
 //! # Cost
 //! * An untracked [`loss`], or the forward pass of one by token: one matrix product, `2·N·K·d·V` operations.
@@ -22,8 +23,9 @@
 //!   again where a backward pass comes later, so they are not stored either.
 //!
 //! # Gates
-//! Words may mix several contexts into their logit, each by [gates](crate::ops::GatedArgs) of its own: one component, of whose logits the first have
-//! an offset before the map. A chunk's three rows of products a token, over the words with gates, stand beside its logits.
+//! Words may mix several contexts into their logit, each by [gates](crate::ops::GatedArgs) of its own: one component, of whose
+//! logits the first have an offset before the map. A chunk's three rows of products a token, over the words with gates, stand
+//! beside its logits.
 //!
 //! # Numerics
 //! Log space throughout: no epsilon, and no exponential from which a number near its maximum has not been subtracted.
@@ -54,7 +56,7 @@ pub(crate) use sparse_targets::SparseTargets;
 
 use burn::backend::{Dispatch, TensorMetadata};
 use burn::tensor::Tensor;
-use highrank_kernels::{Floats, Ints};
+use highrank_kernels::{Bools, Floats, Ints};
 
 use crate::ops::{
     Likelihood, LossCall, Objective, OutputOps, Prediction, Scores, Targets, has_kernels, is_cpu,
@@ -72,7 +74,7 @@ pub fn loss(input: Likelihood, mut objective: Objective, weights: Option<Tensor<
     let mut weights = weights.map(Floats::from);
     let outside = match is_cpu::<Dispatch>(&input.weight.device()) {
         true => None,
-        false => outside(&input, &objective.targets),
+        false => Some(outside(&input, &objective.targets)),
     };
     if let Some(outside) = &outside {
         let last = input.vocab() as i64 - 1;
@@ -133,7 +135,7 @@ pub(crate) fn predict(input: Likelihood, prediction: Prediction<'_>) -> Option<F
 }
 
 /// The tokens that name a word outside of the vocabulary, `[N]`, found without reading anything back.
-fn outside(input: &Likelihood, targets: &Targets) -> Option<highrank_kernels::Bools> {
+fn outside(input: &Likelihood, targets: &Targets) -> Bools {
     let vocab = input.vocab() as i64;
     let is_outside = |words: &Ints| words.below(0).or(words.at_least(vocab));
     let words = is_outside(targets.words());
@@ -141,8 +143,8 @@ fn outside(input: &Likelihood, targets: &Targets) -> Option<highrank_kernels::Bo
         Targets::Teacher { ids, .. } => {
             let listed = ids.clone().float(input.wide()).zeros_like().fill_where(is_outside(ids), 1.0);
             let any = listed.max_dim(1).reshape([input.tokens()]).at_least(0.5);
-            Some(words.or(any))
+            words.or(any)
         }
-        _ => Some(words),
+        _ => words,
     }
 }

@@ -1,4 +1,4 @@
-//! What chunks and blocks make one after the other, joined or summed.
+//! Scores and gradients that come chunk by chunk, or block by block: those of tokens are joined, and sums over tokens added.
 
 use burn::backend::Backend;
 use highrank_kernels::Floats;

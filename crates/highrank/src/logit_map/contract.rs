@@ -3,7 +3,7 @@
 //! | | a map without parameters | a map with parameters |
 //! |---|---|---|
 //! | module | the map itself | a struct that implements [`MapModule`] |
-//! | plain value, named `Function` | the map itself | a struct that implements [`PortableMap`] |
+//! | the function without its parameters, named `Function` | the map itself | a struct that implements [`PortableMap`] |
 //! | portable body | [`Pointwise`] | in [`PortableMap`] |
 //!
 //! The fields of `Function` are those of the map's configuration.
@@ -15,7 +15,8 @@ use highrank_kernels::Floats;
 use crate::checks::TensorChecks;
 use crate::error::{HeadError, in_range};
 
-/// A logit map as a plain value: the function without its parameters, which come packed in one vector.
+/// The `Function` of a map's file: the fields of its configuration. Its parameters come
+/// [packed](MapModule::packed_params) in one vector.
 ///
 /// A logit is looked up in the function's *table*, made from the parameters once a call. Most maps have the parameters
 /// themselves as their table.
@@ -54,7 +55,7 @@ pub(crate) trait PortableMap: Copy {
 
 /// The module of a logit map: its parameters.
 pub(crate) trait MapModule {
-    /// The map as a plain value.
+    /// The `Function` of the map's file.
     type Function: PortableMap;
 
     /// The module with its starting parameters.
@@ -69,6 +70,9 @@ pub(crate) trait MapModule {
     }
 
     /// The packed parameters, differentiable; `None` for a map without any.
+    ///
+    /// They are what the function reads, and need not be the module's own: a PLIF packs its raw slopes `v`, of which the table
+    /// takes the softplus, and a monotonic network packs the softplus of its raw heights and steepness.
     fn packed_params(&self) -> Option<Tensor<1>> {
         None
     }

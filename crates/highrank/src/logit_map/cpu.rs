@@ -1,11 +1,11 @@
 //! What the file of a logit map provides for Burn's Flex backend: its body on slices.
 //!
 //! A map without parameters implements [`PointwiseOnCpu`], two functions of one number. Any other implements [`OnCpu`] for its
-//! plain value and [`CpuBody`] for what that makes of the parameters.
+//! `Function` and [`CpuBody`] for what that makes of the parameters.
 
 use highrank_kernels::cpu::{BLOCK, Real};
 
-/// A plain value that has a body on slices.
+/// A `Function` that has a body on slices.
 pub(crate) trait OnCpu: Sized {
     /// The map with its parameters in place, or with the tables made from them.
     type Body<T>;
@@ -16,7 +16,8 @@ pub(crate) trait OnCpu: Sized {
 
 /// A map on a row's logits, a block at a time, and its gradient.
 ///
-/// A row's block goes through [`apply`](Self::apply) and, while it is in cache, through [`pull_back`](Self::pull_back).
+/// A row's block goes through [`apply`](Self::apply) and, while it is in cache, through [`pull_back`](Self::pull_back). The way
+/// back of a [table](Self::is_table) is later, a whole row at a time: [`pull_back_row`](Self::pull_back_row).
 pub(crate) trait CpuBody<T: Real> {
     /// Whether `f(z) = z`: nothing to apply, keep or pull back.
     fn is_identity(&self) -> bool {
@@ -52,9 +53,12 @@ pub(crate) trait CpuBody<T: Real> {
     fn apply(&self, block: &mut [T], parts: &mut [T]);
 
     /// Turns the gradient of a block's mapped logits into that of the logits, by their [`parts`](Self::parts), and adds to
-    /// the row's sums, [`num_sums`](Self::num_sums) times [`lanes`](Self::lanes) of them. Not called for a
-    /// [table](Self::is_table).
-    fn pull_back(&self, parts: &[T], g: &mut [T], lanes: &mut [T]);
+    /// the row's sums, [`num_sums`](Self::num_sums) times [`lanes`](Self::lanes) of them. Does nothing for the
+    /// [identity](Self::is_identity) and for a [table](Self::is_table); every other map has its own.
+    #[inline(always)]
+    fn pull_back(&self, _parts: &[T], _g: &mut [T], _lanes: &mut [T]) {
+        debug_assert!(self.is_identity() || self.is_table(), "a logit map without a way back");
+    }
 
     /// Turns `g / scale`, the gradient of the mapped logits of a row, into the gradient of the logits `z`, and adds to the sums
     /// of all rows. Only called for a [table](Self::is_table).

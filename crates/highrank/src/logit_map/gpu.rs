@@ -14,7 +14,7 @@ use cubecl::prelude::*;
 /// A map's numbers that no kernel is compiled for.
 #[derive(Clone, Copy, Debug, Default, CubeType, CubeLaunch)]
 pub(crate) struct MapNumbers {
-    /// The cap, or a PLIF's T.
+    /// The cap of a soft cap, or the `T` of a PLIF, whose knots lie in `[−T, T]`.
     pub(crate) bound: f32,
     /// Width of a PLIF's piece.
     pub(crate) delta: f32,

@@ -48,9 +48,6 @@ mod cpu {
 
         #[inline(always)]
         fn apply(&self, _block: &mut [T], _parts: &mut [T]) {}
-
-        #[inline(always)]
-        fn pull_back(&self, _parts: &[T], _g: &mut [T], _lanes: &mut [T]) {}
     }
 }
 

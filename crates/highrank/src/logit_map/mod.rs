@@ -3,8 +3,8 @@
 //! A pointwise non-linearity after the product `h·Wᵀ` breaks the rank bound of the softmax, because
 //! `f` of a low-rank matrix need not have low rank.
 //!
-//! [`LogitMap`] is the module with its parameters. Inside, [`LogitMapConfig`] is the same function as a plain value whose parameters
-//! come packed in one vector.
+//! [`LogitMap`] is the module with its parameters. [`LogitMapConfig`] says which map it is and what it has beside parameters;
+//! inside the crate it stands for the function, whose parameters then come packed in one vector.
 
 mod contract;
 #[cfg(feature = "flex")]
@@ -36,14 +36,15 @@ pub use plif::MAX_KNOTS;
 pub(crate) type MapFunction = LogitMapConfig;
 
 // A map is one file and one line here. The file holds the formula, the module with its parameters, the configuration's fields
-// and their ranges, the bodies and the tests: `contract.rs`, `cpu.rs` and `gpu.rs` say what it provides, and `soft_cap.rs` is a
-// short example.
+// and their ranges, the bodies and the tests: `contract.rs`, `cpu.rs` and `gpu.rs` say what it provides, and `soft_cap.rs` is
+// a short example. One body is elsewhere: that of the gradient of PLIF's table on GPUs, in `backends/cube/pieces.rs`. A map
+// may also have a constructor in `head/config.rs` and its name in the table of `lib.rs`.
 registry::logit_maps! {
     Identity: identity [gpu], "z";
     Sigsoftmax: sigsoftmax [gpu], "z + log σ(z)";
     Gss: gss, "z + (k − 1) log σ(z − c)";
     SoftCap { cap: f64 = 3.0 }: soft_cap [gpu], "cap · tanh(z / cap)";
-    Plif { knots: usize = 17, bound: f64 = 2.0 }: plif [gpu], "f(l_i) + s_i (z − l_i)";
+    Plif { knots: usize = 17, bound: f64 = 1.5 }: plif [gpu], "f(l_i) + s_i (z − l_i)";
     MonotonicNet { units: usize = 3 }: monotonic_net, "Σ_i a_i σ(s_i z + b_i) + offset";
 }
 

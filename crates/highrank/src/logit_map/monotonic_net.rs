@@ -18,8 +18,8 @@ use crate::parameters::value;
 /// `f(z) = Σ_i softplus(v_i) σ(softplus(u_i) z + bias_i) + offset`
 ///
 /// Ganea et al., ICML 2019, eq. 14 (arXiv 1902.08077). Evaluated unit by unit, so no `[N, V, units]` tensor exists.
-/// It starts close to `f(z) = z` on about [−4, 4]: unit centres spread evenly there, steepness one over their
-/// distance, and heights that sum to the interval's width.
+/// It starts close to `f(z) = z` on about [−4, 4]: unit centres spread evenly there, steepness two over their
+/// distance, and heights that sum to the interval's width. `u` and `v` have normal noise on them, with a standard deviation of 0.01.
 ///
 /// Packed parameters: `softplus(v_i)`, `softplus(u_i)` and `bias_i` of each unit, then the offset.
 #[derive(Module, Debug)]

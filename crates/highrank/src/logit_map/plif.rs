@@ -8,7 +8,7 @@ use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
 use highrank_kernels::{Floats, Ints};
 
-use super::contract::{MapModule, PortableMap, at_least_one, positive, required};
+use super::contract::{MapModule, PortableMap, at_least_one, required};
 use crate::checks::{TensorChecks, scale_of_f32};
 use crate::error::{HeadError, in_range};
 use crate::math::{exclusive_cumsum, inverse_softplus, sigmoid, softplus};
@@ -16,6 +16,9 @@ use crate::parameters::value;
 
 /// Largest number of knots.
 pub const MAX_KNOTS: usize = 1_000_000;
+
+/// Largest bound `T`: in f32 `z + T` leaves a logit an error of up to `2⁻²⁴ T`, here half a thousandth.
+const MAX_BOUND: f64 = 1e4;
 
 /// A learnable *piecewise linear increasing function* on `[−T, T]`, linear outside.
 ///
@@ -31,14 +34,15 @@ pub const MAX_KNOTS: usize = 1_000_000;
 ///
 /// A logit costs a table look-up forward and two sums a knot backward: `O(N·V + P)`.
 ///
-/// Packed parameters: `v_0 .. v_{P−1}, b₀`. Table: slopes and values at the left ends, `s_0 .. s_{P−1}, f(l_0) .. f(l_{P−1})`.
+/// Packed parameters: `v_0 .. v_{P−1}, b₀`. Table, portable and on GPUs: slopes and then values at the left ends,
+/// `s_0 .. s_{P−1}, f(l_0) .. f(l_{P−1})`. On Flex the two of a piece lie side by side.
 #[derive(Module, Debug)]
 pub struct Plif {
     /// `v`, shape `[P]`: the slope of a piece is `softplus(v_i)`.
     pub raw_slopes: Param<Tensor<1>>,
     /// `b₀`, shape `[1]`. A softmax does not see it; the function by itself does.
     pub offset: Param<Tensor<1>>,
-    /// `T`: the knots lie in `[−T, T]`.
+    /// `T`, above 0 and at most 10,000: the knots lie in `[−T, T]`.
     pub bound: f64,
 }
 
@@ -116,7 +120,8 @@ impl PortableMap for Function {
     fn validate(self) -> Result<(), HeadError> {
         at_least_one("knots", self.knots)?;
         in_range("knots", self.knots as f64, "1 to 1,000,000", ..=MAX_KNOTS as f64)?;
-        positive("PLIF's bound T", self.bound)?;
+        let expected = "a positive number of at most 10,000";
+        in_range("PLIF's bound T", self.bound, expected, f64::from_bits(1)..=MAX_BOUND)?;
         scale_of_f32("PLIF's bound T", self.bound)?;
         scale_of_f32("the width of PLIF's pieces", self.delta())
     }
@@ -335,9 +340,6 @@ mod cpu {
             }
         }
 
-        #[inline(always)]
-        fn pull_back(&self, _parts: &[T], _g: &mut [T], _lanes: &mut [T]) {}
-
         /// `sums` holds two sums a piece, side by side: those of slope and value.
         #[inline(always)]
         fn pull_back_row(&self, z: &[T], slopes: &[T], g: &mut [T], scale: T, sums: &mut [T]) {
@@ -388,7 +390,8 @@ mod cpu {
     }
 }
 
-/// The table holds the slopes and then the values at the left ends of the pieces.
+/// The table holds the slopes and then the values at the left ends of the pieces. Its gradient is made in
+/// `backends/cube/pieces.rs`, by the functions here that find a logit's piece.
 #[cfg(feature = "gpu")]
 pub(crate) mod gpu {
     use cubecl::prelude::*;

@@ -31,7 +31,7 @@ macro_rules! logit_maps {
             )+
         }
 
-        /// One of the maps as its file's plain value.
+        /// One of the maps as the `Function` of its file.
         enum PlainMap {
             $($Map($file::Function),)+
         }

@@ -3,7 +3,7 @@
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 
 use super::options::TargetDistribution;
-use super::rows::{ScoredRows, is_cpu, safe_words};
+use super::rows::{ScoredRows, equal_to_any, in_wide_integers, is_cpu, safe_words};
 use super::{LossOptions, TokenStatistics};
 use crate::context::Tokens;
 use crate::error::HeadError;
@@ -37,6 +37,7 @@ impl CountedTokens {
         vocab: usize,
         bias: impl FnOnce() -> Result<Option<Tensor<1>>, HeadError>,
     ) -> Result<Self, HeadError> {
+        let targets = in_wide_integers(targets);
         let [tokens] = targets.dims();
         let Weights { weights, divisors, of_words } = Weights::new(&targets, options, vocab)?;
         let rows = match options.read_back || is_cpu(&targets.device()) {
@@ -57,7 +58,7 @@ impl CountedTokens {
             None => Targets::Words(words),
             Some(TargetDistribution::Teacher { ids, probs }) => {
                 let listed = ids.shape().num_elements() / tokens;
-                let ids = ids.clone().reshape([tokens, listed]).tensor::<2>();
+                let ids = in_wide_integers(ids.clone().reshape([tokens, listed]).tensor::<2>());
                 let probs = probs.clone().reshape([tokens, listed]).tensor::<2>();
                 let ids = rows.of_ints(ids, |ids, blank| {
                     let blank = blank.unsqueeze_dim::<2>(1).expand(ids.dims());
@@ -152,7 +153,7 @@ struct Weights {
 }
 
 impl Weights {
-    /// Where a token's loss is that of its word alone, the word's weight is one of the token.
+    /// Of [wide](in_wide_integers) targets. Where a token's loss is that of its word alone, the word's weight is one of the token.
     fn new(targets: &Tensor<1, Int>, options: &LossOptions, vocab: usize) -> Result<Self, HeadError> {
         let [tokens] = targets.dims();
         let widened = |weights: Tensor<1>| {
@@ -209,6 +210,7 @@ impl CountedWords {
         options: &LossOptions,
         vocab: usize,
     ) -> Result<Self, HeadError> {
+        let targets = &in_wide_integers(targets.clone());
         let Weights { weights, of_words, .. } = Weights::new(targets, options, vocab)?;
         if of_words.is_some() {
             let reason = "a head with clusters has them for single words alone: leave out label smoothing, the z-loss, the entropy bonus and other targets";
@@ -283,7 +285,7 @@ pub(crate) fn validate_words(
 
 /// The tokens that count, without waiting for the device to say.
 fn on_device(targets: &Tensor<1, Int>, weights: Option<&Tensor<1>>, options: &LossOptions) -> ScoredRows {
-    let ignored = options.ignored.iter().map(|index| targets.clone().equal_elem(*index));
+    let ignored = equal_to_any(targets, &options.ignored).into_iter();
     let weightless = weights.map(|weights| weights.clone().detach().equal_elem(0.0));
     let blank = ignored.chain(weightless).reduce(Tensor::bool_or);
     ScoredRows { tokens: targets.dims()[0], kept: None, blank }

@@ -3,7 +3,7 @@
 use burn::tensor::{Bool, Int, Tensor};
 
 use super::counted::{read, validate_words};
-use super::rows::{ScoredRows, is_cpu, safe_words};
+use super::rows::{ScoredRows, equal_to_any, in_wide_integers, is_cpu, safe_words};
 use crate::context::Tokens;
 use crate::error::HeadError;
 use crate::ops::MASKING_BIAS;
@@ -48,10 +48,10 @@ impl ListedWords {
         bias: Option<Tensor<1>>,
         read_back: bool,
     ) -> Result<Self, HeadError> {
+        let words = in_wide_integers(words);
         let ([tokens, width], device) = (words.dims(), words.device());
         let on_host = read_back || is_cpu(&device);
-        let is_ignored = ignored.iter().map(|index| words.clone().equal_elem(*index));
-        let is_ignored = is_ignored.reduce(Tensor::bool_or);
+        let is_ignored = equal_to_any(&words, ignored);
         let rows = match on_host {
             true => {
                 let words = read(&words);

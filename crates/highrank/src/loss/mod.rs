@@ -34,4 +34,4 @@ pub use options::{LossOptions, Reduction};
 pub use result::{Loss, TokenStatistics};
 pub(crate) use rows::{is_cpu, safe_words};
 pub use score::linear_cross_entropy;
-pub(crate) use score::{check_hidden, check_targets, leading, of_counted, reduced};
+pub(crate) use score::{check_hidden, check_targets, leading, of_counted, of_targets, reduced};

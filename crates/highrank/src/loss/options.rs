@@ -27,8 +27,8 @@ use crate::ops::Divergence;
 /// | [statistics](Self::with_statistics) | nll, entropy, likeliest word for each token |
 ///
 /// A token does not count if its target is ignored or its weight is 0. Nor does it if it is scored against one word whose class
-/// weight is 0. Such a token contributes nothing, even if its hidden state is NaN: its row is left out before any product, and its
-/// gradient is exactly 0. On a GPU its row is set to 0 instead, because counting the tokens would wait for the device.
+/// weight is 0, without label smoothing, z-loss or entropy bonus. Such a token contributes nothing, even if its hidden state is
+/// NaN: its row is left out before any product, and its gradient is exactly 0. On a GPU its row is set to 0 instead, because counting the tokens would wait for the device.
 ///
 /// ```
 /// use burn::tensor::{Device, Distribution, Int, Tensor};
@@ -61,6 +61,11 @@ pub struct LossOptions {
     pub(crate) statistics: bool,
     /// Whether the host finds out which tokens count, on a GPU too.
     pub(crate) read_back: bool,
+}
+
+/// A tensor without its history. Detaching alone leaves a leaf tracked.
+fn constant<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
+    tensor.detach().set_require_grad(false)
 }
 
 /// How the losses of tokens become one value.
@@ -107,26 +112,28 @@ impl LossOptions {
     }
 
     /// How much each word counts, shape `[V]`, as in PyTorch's cross-entropy: word v's part of the loss is
-    /// `−w_v q̃_v log P(v)`, with the smoothed target distribution `q̃`. A mean divides by `Σ_n w_{y_n}`; where a teacher or
-    /// distributions are the targets, by the number of tokens. The z-loss and the entropy bonus are not weighted. Constants of the
-    /// loss.
+    /// `−w_v q̃_v log P(v)`, with the smoothed target distribution `q̃`. A word of weight 0 adds nothing, even if it is masked. A
+    /// mean divides by `Σ_n w_{y_n}`; where a teacher or distributions are the targets, by the number of tokens, with token weights
+    /// by their sum. The z-loss and the entropy bonus are not weighted. Constants of the loss.
     pub fn with_class_weights(mut self, weights: Tensor<1>) -> Self {
         self.class_weights = Some(weights.detach().into());
         self
     }
 
-    /// Scores against m words a token with their probabilities, both of shape `[.., m]`, constants of the loss. What a row
-    /// leaves of 1 is shared evenly by the unmasked words that it does not list. The words of a row are all different; one
+    /// Scores against m words a token with their probabilities, both of shape `[.., m]`, constants of the loss: no gradient reaches
+    /// tracked ones. What a row leaves of 1 is shared evenly by the unmasked words that it does not list. The words of a row are all different; one
     /// of probability 0 adds nothing, even if it is masked.
     ///
-    /// Targets still say which tokens are ignored, and which words the [statistics](Self::with_statistics)' nll is of.
+    /// Targets still say which tokens are ignored, and which words the [statistics](Self::with_statistics)' nll is of. Where a row
+    /// lists all unmasked words, nothing takes what it leaves of 1, and the loss is that much smaller.
     pub fn with_teacher<const D: usize>(mut self, ids: Tensor<D, Int>, probs: Tensor<D>) -> Self {
-        self.distribution = Some(TargetDistribution::Teacher { ids: ids.into(), probs: probs.into() });
+        let (ids, probs) = (ids.into(), constant(probs).into());
+        self.distribution = Some(TargetDistribution::Teacher { ids, probs });
         self
     }
 
-    /// Scores against a distribution over all words for each token, `−Σ_v q_v log P(v)`, constants of the loss. Where a few words
-    /// have most of the probability, [`with_teacher`](Self::with_teacher) needs no `[.., V]` tensor.
+    /// Scores against a distribution over all words for each token, `−Σ_v q_v log P(v)`, constants of the loss: no gradient reaches
+    /// tracked ones. Where a few words have most of the probability, [`with_teacher`](Self::with_teacher) needs no `[.., V]` tensor.
     ///
     /// Targets still say which tokens are ignored, and which words the [statistics](Self::with_statistics)' nll is of. The rows are
     /// taken as they are: that none is negative and each sums to 1 is not checked.
@@ -134,7 +141,7 @@ impl LossOptions {
     /// # Shapes
     /// - distributions: `[.., V]`; with a padded vocabulary [`rows`](crate::OutputHead::rows) in place of `V`
     pub fn with_distributions<const D: usize>(mut self, distributions: Tensor<D>) -> Self {
-        self.distribution = Some(TargetDistribution::Dense(distributions.into()));
+        self.distribution = Some(TargetDistribution::Dense(constant(distributions).into()));
         self
     }
 
@@ -198,6 +205,8 @@ impl LossOptions {
     /// `w_n` is the token's weight times that of its word; under a teacher or distributions, the token's weight. A mean gains `λ cv²`, a
     /// sum `λ cv² Σ_n w_n`; the value of a single token gains nothing. The paper has λ = 0.001; its program takes the sums of each
     /// sequence apart and multiplies by about `K − 1`.
+    ///
+    /// A loss of a head without priors refuses it: only a mixture has them.
     pub fn with_prior_cv(mut self, lambda: f64) -> Self {
         self.prior_cv = lambda;
         self

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use burn::backend::Dispatch;
 use burn::tensor::kind::Basic;
-use burn::tensor::{Bool, Device, IndexingUpdateOp, Int, Tensor};
+use burn::tensor::{Bool, DType, Device, IndexingUpdateOp, Int, Tensor};
 
 use crate::context::Tokens;
 use crate::ops;
@@ -121,7 +121,30 @@ pub(crate) fn safe_words<const D: usize>(bias: Option<Tensor<1>>, like: &Tensor<
     }
 }
 
-/// Whether the host may read tensors without waiting.
+/// Words as integers with a sign that hold every word: a number that a narrower type cannot hold would wrap in a comparison, and a
+/// negative one in a type without sign.
+pub(crate) fn in_wide_integers<const D: usize>(words: Tensor<D, Int>) -> Tensor<D, Int> {
+    match words.dtype() {
+        DType::U8 | DType::I8 | DType::U16 | DType::I16 => words.cast(DType::I32),
+        // Not every GPU has 64 bits. There a word of no vocabulary becomes a negative one.
+        DType::U32 if !is_cpu(&words.device()) => words.cast(DType::I32),
+        DType::U32 | DType::U64 => words.cast(DType::I64),
+        _ => words,
+    }
+}
+
+/// Where [wide](in_wide_integers) words are one of some numbers. None is equal to a number that their type cannot hold, which
+/// would wrap.
+pub(super) fn equal_to_any<const D: usize>(
+    words: &Tensor<D, Int>,
+    numbers: &[i64],
+) -> Option<Tensor<D, Bool>> {
+    let is_long = words.dtype() == DType::I64;
+    let held = numbers.iter().filter(|number| is_long || i32::try_from(**number).is_ok());
+    held.map(|number| words.clone().equal_elem(*number)).reduce(Tensor::bool_or)
+}
+
+/// Whether the host may read a device's tensors without waiting: [`ops::is_cpu`] of what it dispatches to.
 pub(crate) fn is_cpu(device: &Device) -> bool {
     ops::is_cpu::<Dispatch>(device.as_dispatch())
 }

@@ -26,7 +26,8 @@ use crate::ops::{ContextSource, Likelihood, MapFunction, Objective, Scores};
 /// - targets: `[..]`, T = D − 1 dimensions
 ///
 /// # Panics
-/// As [`OutputHead::loss_with`](crate::OutputHead::loss_with).
+/// As [`OutputHead::loss_with`](crate::OutputHead::loss_with). A softmax has no priors, so it refuses
+/// [`with_prior_cv`](LossOptions::with_prior_cv).
 ///
 /// # Example
 /// ```
@@ -59,14 +60,20 @@ fn checked_cross_entropy<const D: usize, const T: usize>(
     targets: Tensor<T, Int>,
     options: &LossOptions,
 ) -> Result<Loss<T>, HeadError> {
+    let (weight, bias) = (weight.dequantize(), bias.map(Tensor::dequantize));
     let checks = TensorChecks::of(&weight);
     let (dims, [vocab, width]) = (hidden.dims(), weight.dims());
+    if dims.last().is_some_and(|got| D > 1 && *got != width) {
+        let rule = "which is [V, d]: that of a Linear must be transposed";
+        let expected = format!("[.., {width}] of the weight {:?}, {rule}", [vocab, width]);
+        return Err(HeadError::Shape { what: "hidden", got: dims.to_vec(), expected });
+    }
     check_hidden(&hidden, width, &checks)?;
     if let Some(bias) = &bias {
         expect_shape("bias", &bias.dims(), &[vocab], "as the weight says")?;
         checks.floats("bias", bias)?;
     }
-    check_targets(&targets, leading(&dims)?, options, vocab, vocab, &checks)?;
+    check_targets(&targets, leading(&dims, of_targets(&targets))?, options, vocab, vocab, &checks)?;
     if options.prior_cv != 0.0 {
         let reason = "a softmax has no priors: leave it out";
         return Err(HeadError::Unused { option: "prior_cv", reason });
@@ -111,13 +118,24 @@ pub(crate) fn check_hidden<const D: usize>(
     }
 }
 
-/// The dimensions of hidden states before their features, as many as targets have.
-pub(crate) fn leading<const D: usize, const T: usize>(hidden: &[usize; D]) -> Result<[usize; T], HeadError> {
+/// The dimensions of hidden states before their features, as many as what goes with them has.
+///
+/// - of: what goes with them, in the words of an error
+pub(crate) fn leading<const D: usize, const T: usize>(
+    hidden: &[usize; D],
+    of: impl FnOnce() -> String,
+) -> Result<[usize; T], HeadError> {
     hidden[..D - 1].try_into().map_err(|_| HeadError::Shape {
         what: "hidden",
         got: hidden.to_vec(),
-        expected: format!("{} dimensions, one more than the {T} of the targets", T + 1),
+        expected: format!("{} dimensions, one more than the {T} of {}", T + 1, of()),
     })
+}
+
+/// Targets that go with hidden states, in the words of an error.
+pub(crate) fn of_targets<const T: usize>(targets: &Tensor<T, Int>) -> impl FnOnce() -> String + use<T> {
+    let shape = targets.dims();
+    move || format!("the targets {shape:?}")
 }
 
 /// Checks targets and options for hidden states of a shape.

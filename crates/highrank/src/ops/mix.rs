@@ -6,7 +6,7 @@
 use burn::backend::Backend;
 use highrank_kernels::Floats;
 
-use super::host::is_cpu;
+use super::device::is_cpu;
 use super::inputs::per_input;
 
 per_input! {

@@ -13,9 +13,9 @@
 
 mod activation;
 mod calls;
+mod device;
 mod divergence;
 mod gated;
-mod host;
 mod inputs;
 pub mod latent;
 mod likelihood;
@@ -26,11 +26,11 @@ mod predict;
 pub(crate) use crate::logit_map::MapFunction;
 pub use activation::{Activation, UnknownActivation};
 pub use calls::{LatentCall, LossCall, PredictionCall};
+pub use device::is_cpu;
 pub use divergence::Divergence;
 pub use gated::{GatedArgs, GatedGradients, GatedInputs, GatedWanted};
 pub use highrank_kernels::precision::wide;
 pub use highrank_kernels::{Floats, Ints, Precision};
-pub use host::is_cpu;
 pub use latent::{LatentArgs, LatentGradients, LatentInputs, LatentMask, LatentWanted};
 pub use likelihood::{ContextSource, Gradients, Likelihood, PerInput, Wanted, runs};
 pub use mix::{MixGradients, MixInputs, MixWanted};

@@ -10,6 +10,7 @@
 //! | [`simpo_loss`] | the same of mean log-probabilities, with a margin and without a reference |
 //! | [`orpo_loss`] | supervised tuning with a penalty on the odds of the rejected answer |
 //! | [`kto_loss`] | answers that are desirable or not, in no pairs |
+//! | [`kto_reference_point`] | the reference point of that loss |
 //! | [`grpo_loss`] | the token loss of PPO and GRPO: clipped ratios, a penalty against a reference, an entropy bonus |
 //! | [`group_advantages`] | rewards of several answers to one prompt, made advantages |
 //! | [`sequence_sum`], [`sequence_mean`] | log-probabilities of whole sequences |

@@ -77,6 +77,8 @@ impl OutputHead {
     /// The head with its decoder's rows shared out over the ranks of a group, and with parameters of its own. It has to be the
     /// same on all ranks: made from the same seed, or loaded from one file. Words are to be masked before.
     ///
+    /// What LoRA has added to a parameter becomes part of its value, which is as frozen as the parameter was.
+    ///
     /// Rank r of p takes rows `⌊rR/p⌋ .. ⌊(r + 1)R/p⌋` of the R rows, those of the padding too.
     ///
     /// # Errors
@@ -87,8 +89,8 @@ impl OutputHead {
         if self.clusters.is_some() {
             return unsupported("a softmax with clusters", "take a head without clusters");
         }
-        if self.context.not_linear().is_some() {
-            return unsupported("a Mixtape", "its words have gates of their own: use a mixture of softmaxes");
+        if let Some(context) = self.context.not_linear() {
+            return unsupported(context, "its words have gates of their own: use a mixture of softmaxes");
         }
         if !has_kernels(self.decoder.device().as_dispatch()) {
             return unsupported("a backward pass on this device", "use Flex, NdArray or a CubeCL backend");

@@ -76,7 +76,7 @@ impl ShardedHead {
         rng: &mut impl Rng,
     ) -> Result<Tensor<T, Int>, ShardError> {
         sampling.validate()?;
-        let (device, shape) = (hidden.device(), leading::<D, T>(&hidden.dims())?);
+        let (device, shape) = (hidden.device(), leading::<D, T>(&hidden.dims(), || "the output".into())?);
         let most = if sampling.is_greedy() { Some(1) } else { sampling.top_k };
         if most.is_none() && sampling.top_p.is_some_and(|p| p < 1.0) {
             let what = "a draw with top_p over all words";
@@ -217,6 +217,9 @@ impl ShardedHead {
         let masses = self.group().gather_f64(&masses)?;
         let places = numbers.iter().enumerate().map(|(token, number)| {
             let of_ranks: Vec<f64> = masses.iter().skip(token).step_by(numbers.len()).copied().collect();
+            if of_ranks.iter().all(|mass| *mass == f64::NEG_INFINITY) {
+                return Err(HeadError::AllMasked { token });
+            }
             rank_of(&of_ranks, *number).ok_or(HeadError::NotANumber { token })
         });
         let places: Vec<(usize, f64)> = places.collect::<Result<_, _>>()?;

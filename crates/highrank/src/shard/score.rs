@@ -6,13 +6,14 @@ use highrank_kernels::Floats;
 use super::exchange::{gathered, total, tracked};
 use super::group::ShardError;
 use super::head::ShardedHead;
-use super::sweep::{OwnWords, Swept};
+use super::sweep::{NO_WORD, OwnWords, Swept};
 use crate::context::Tokens;
 use crate::likelihood::{self, Beside};
 use crate::loss::{
-    CountedTokens, Loss, LossOptions, check_targets, check_words, leading, reduced, validate_targets,
+    CountedTokens, Loss, LossOptions, check_targets, check_words, is_cpu, leading, of_targets, reduced,
+    validate_targets,
 };
-use crate::ops::{Likelihood, Objective, Scores, Statistic, Targets, is_cpu, wide};
+use crate::ops::{Likelihood, Objective, Scores, Statistic, Targets, wide};
 
 /// What the words of all ranks have together.
 struct AllWords {
@@ -58,7 +59,7 @@ impl ShardedHead {
         options: &LossOptions,
     ) -> Result<Loss<T>, ShardError> {
         let (checks, vocab) = (self.head.check(&hidden)?, self.vocab());
-        let shape = leading::<D, T>(&hidden.dims())?;
+        let shape = leading::<D, T>(&hidden.dims(), of_targets(&targets))?;
         check_targets(&targets, shape, options, self.shared.whole.rows(), vocab, &checks)?;
         self.head.check_use(options)?;
         let has_more =
@@ -108,7 +109,7 @@ impl ShardedHead {
         check_words(&hidden.dims(), &shape)?;
         checks.device("words", &words.device())?;
         let (count, width) = (shape.iter().product::<usize>(), shape[D - 1]);
-        if is_cpu::<burn::backend::Dispatch>(words.device().as_dispatch()) {
+        if is_cpu(&words.device()) {
             validate_targets(&words.clone().reshape([count]), self.vocab())?;
         }
         let swept = self.sweep(Tokens::all(hidden), words.reshape([count / width, width]))?;
@@ -119,7 +120,10 @@ impl ShardedHead {
     fn scores(&self, swept: &Swept, objective: &Objective) -> Result<Scores, ShardError> {
         let smoothing = objective.label_smoothing;
         let nll = -swept.log_probs.clone();
-        let squared = swept.normaliser.clone() * swept.normaliser.clone();
+        // That of nothing but masked words counts as 0, as in the whole head.
+        let has_no_word = swept.normaliser.clone().lower_equal_elem(NO_WORD / 2.0);
+        let normaliser = swept.normaliser.clone().mask_fill(has_no_word, 0.0);
+        let squared = normaliser.clone() * normaliser;
         let z_term = match &swept.log_prior {
             Some(log_prior) => (squared * log_prior.clone().exp()).sum_dim(1),
             None => squared,
@@ -131,7 +135,7 @@ impl ShardedHead {
         let mut loss = nll.clone();
         if let Some(AllWords { nll: of_all, unmasked, .. }) = all_words.as_ref().filter(|_| smoothing != 0.0)
         {
-            loss = loss * (1.0 - smoothing) + of_all.clone() * (smoothing / unmasked);
+            loss = loss * (1.0 - smoothing) + of_all.clone() * (smoothing / unmasked.max(1.0));
         }
         if objective.z_loss != 0.0 {
             loss = loss + z_term.clone() * objective.z_loss;

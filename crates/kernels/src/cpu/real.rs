@@ -48,6 +48,8 @@ pub trait Real:
     fn floor(self) -> Self;
     /// Magnitude.
     fn abs(self) -> Self;
+    /// Whether the sign is a minus, that of −0 too.
+    fn has_minus(self) -> bool;
     /// The value, a whole number from 0 to 2²³ − 1, as an index.
     fn index(self) -> u32;
     /// The largest of some numbers, [`LOWEST`](Self::LOWEST) of none; vectorised. NaN may be passed over, or be the result.
@@ -143,6 +145,11 @@ macro_rules! real {
             #[inline(always)]
             fn abs(self) -> Self {
                 <$float>::abs(self)
+            }
+
+            #[inline(always)]
+            fn has_minus(self) -> bool {
+                self.is_sign_negative()
             }
 
             #[inline(always)]
@@ -477,5 +484,7 @@ mod tests {
         assert!(Real::exp2_of_bounded(f32::NAN).is_nan() && Real::exp_of_bounded(f64::NAN).is_nan());
         assert_eq!((Real::exp_of_bounded(f32::NEG_INFINITY), Real::exp_of_bounded(-1e30f32)), (0.0, 0.0));
         assert_eq!((softplus(1e4f32), sigmoid(1e4f32), sigmoid(-1e4f32)), (1e4, 1.0, 0.0));
+        assert!(Real::has_minus(-0f32) && Real::has_minus(-1f64));
+        assert!(!Real::has_minus(0f32) && !Real::has_minus(f64::INFINITY));
     }
 }

@@ -44,7 +44,7 @@ pub fn most_rows(width: usize) -> usize {
 /// read or write beyond its memory.
 ///
 /// # Panics
-/// If the shape or the type is another one, with both in the message, or the memory is not row-major.
+/// If the shape or the type is another one, with both in the message, or the memory is not row-major or too small.
 #[track_caller]
 pub fn expect<const D: usize>(tensor: &CubeTensor, what: &str, shape: [usize; D], dtype: DType) {
     let got = tensor.meta.shape();
@@ -54,9 +54,11 @@ pub fn expect<const D: usize>(tensor: &CubeTensor, what: &str, shape: [usize; D]
         &got[..],
         tensor.dtype,
     );
+    // Of memory that several tensors share, what is this one's.
+    let (needed, bytes) = ((got.num_elements() * dtype.size()) as u64, tensor.handle.size_in_used());
     assert!(
-        tensor.is_contiguous() && tensor.handle.size() >= (got.num_elements() * dtype.size()) as u64,
-        "{what}: the kernel needs row-major memory, but the strides of {shape:?} are {:?}",
+        tensor.is_contiguous() && bytes >= needed,
+        "{what}: the kernel needs {needed} bytes of row-major memory, but has {bytes} bytes with the strides {:?} for {shape:?}",
         tensor.meta.strides(),
     );
 }
@@ -122,10 +124,19 @@ mod tests {
         }
 
         #[test]
-        #[should_panic(expected = "bias: the kernel needs row-major memory, but the strides of [5, 3] are")]
+        #[should_panic(expected = "bias: the kernel needs 60 bytes of row-major memory, but has")]
         fn a_transpose_is_refused() {
             let transpose = spread::<Plain, 2>([3, 5], 1).transpose().into_primitive();
             expect(&transpose, "bias", [5, 3], DType::F32);
+        }
+
+        #[test]
+        #[should_panic(expected = "bias: the kernel needs 60 bytes of row-major memory, but has 40 bytes")]
+        fn the_end_of_shared_memory_is_refused_where_it_is_too_short() {
+            let memory = memory();
+            let before = memory.handle.size() - 40;
+            let handle = memory.handle.clone().offset_start(before);
+            expect(&CubeTensor { handle, ..memory }, "bias", [3, 5], DType::F32);
         }
     }
 }

@@ -10,17 +10,19 @@ use cubecl::prelude::*;
 use super::fused::{Fusion, FusionBackend, Inputs, Taken, operation};
 use super::{CubeBackend, CubeTensor, MAX_INDEX, empty, one_unit_each};
 use crate::precision::Precision;
-use crate::rounding::{Rounding, by_sums, significant};
+use crate::rounding::{self, Rounding, by_sums};
 use crate::tensor::Floats;
 
 impl Rounding for CubeBackend {
     fn nearest(x: Floats<Self>, digits: u32) -> Floats<Self> {
-        let Some(significant) = significant(x.dtype()) else { return x };
+        let Some(cut) = rounding::cut(x.dtype(), digits) else { return x };
         let (elements, words_each) = (x.num_elements(), x.dtype().size() / size_of::<u32>());
         if elements == 0 {
             return x;
         }
-        if elements * words_each > MAX_INDEX {
+        // The kernel cuts the high word of a number of f64, never the low one alone.
+        let is_low = x.dtype() == DType::F64 && cut <= u32::BITS;
+        if is_low || elements * words_each > MAX_INDEX {
             return by_sums(x, digits);
         }
         let tensor = x.into_primitive();
@@ -41,7 +43,7 @@ impl Rounding for CubeBackend {
                 BufferArg::from_raw_parts(tensor.handle, words),
                 BufferArg::from_raw_parts(out.handle.clone(), words),
                 elements as u32,
-                significant - digits,
+                cut,
                 tensor.dtype == DType::F64,
             );
         }
@@ -123,7 +125,7 @@ mod tests {
     use super::*;
     use crate::gpu::testing::{Fused, Plain, device, values};
     use crate::rounding::tests::{DIGITS, assert_same, examples, expected};
-    use burn::backend::TensorMetadata;
+    use burn::backend::{Backend, TensorMetadata};
     use burn::tensor::TensorData;
 
     fn check<B: Rounding<Device = super::super::CubeDevice>>(what: &str) {
@@ -141,7 +143,7 @@ mod tests {
         check::<Fused>("fused");
     }
 
-    /// The kernel never computes with the numbers, so any device runs it.
+    /// The kernel never computes with the numbers, so any device runs it. Where a cut is below the high word, sums do.
     #[test]
     fn the_words_of_f64_are_rounded_alike() {
         let from: Vec<f64> = (0..4000)
@@ -155,7 +157,8 @@ mod tests {
             ])
             .chain([f64::MAX, f64::INFINITY, f64::NEG_INFINITY, 1e-300, -1e300])
             .collect();
-        for digits in [8, 11] {
+        let by_sums: &[u32] = if Plain::supports_dtype(&device(), DType::F64) { &[21, 30, 50] } else { &[] };
+        for digits in [8, 11, 20].iter().chain(by_sums).copied() {
             let x = Floats::<Plain>::from_data(TensorData::new(from.clone(), [from.len()]), &device());
             let got: Vec<f64> = Plain::nearest(x, digits).into_data().iter().collect();
             for (got, from) in got.into_iter().zip(&from) {
@@ -168,6 +171,20 @@ mod tests {
         }
         let nan = Floats::<Plain>::from_data(TensorData::new(vec![f64::NAN], [1]), &device());
         assert!(Plain::nearest(nan, 8).into_data().iter::<f64>().all(f64::is_nan));
+    }
+
+    #[test]
+    fn as_many_digits_as_there_are_leave_every_number() {
+        let from = examples();
+        for digits in [24, 60] {
+            let x = Floats::<Plain>::from_data(TensorData::new(from.clone(), [from.len()]), &device());
+            assert_same(&values(Plain::nearest(x, digits)), &from, &from, &format!("{digits} digits"));
+        }
+        let from = [1.0 + f64::EPSILON, f64::MAX];
+        for digits in [53, 60] {
+            let x = Floats::<Plain>::from_data(TensorData::new(from.to_vec(), [2]), &device());
+            assert_eq!(Plain::nearest(x, digits).into_data().iter::<f64>().collect::<Vec<_>>(), from);
+        }
     }
 
     #[test]

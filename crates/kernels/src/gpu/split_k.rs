@@ -47,7 +47,7 @@ pub(super) fn is_deep(lhs: &CubeTensor, rhs: &CubeTensor, out: &CubeTensor) -> b
     let is_plain = [lhs, rhs, out].iter().all(|x| {
         x.dtype == DType::F32
             && x.meta.num_dims() == 2
-            && x.handle.size() as usize / size_of::<f32>() <= MAX_INDEX
+            && x.handle.size_in_used() as usize / size_of::<f32>() <= MAX_INDEX
     });
     if !is_plain {
         return false;

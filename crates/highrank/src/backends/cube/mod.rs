@@ -13,7 +13,7 @@
 //! | `kernels.rs` | the visits that every call makes |
 //! | `mixed.rs` | those of mixtures and teachers |
 //! | `gated.rs` | the products of words with gates, and their visits |
-//! | `pieces.rs` | the gradient of a PLIF's table |
+//! | `pieces.rs` | the gradient of a PLIF's table: sums by piece |
 //! | `map.rs` | bias, logit map, temperature and masked words on the device |
 //! | `reduce.rs` | sums and maxima within a cube |
 //! | `latent.rs` | the latent layer of a mixture |
@@ -23,8 +23,10 @@
 //!
 //! Words with [gates](crate::ops::ContextSource::Gated) take two products more, and a visit of them in either direction.
 //!
-//! Target distributions over all words, other heads' distributions, weights of words, f64, and the maps whose few parameters every
-//! logit moves (generalised sigsoftmax, the monotonic network) take the portable path. Inputs in half precision are multiplied as they are, but for those of gates; all else is in f32.
+//! Target distributions over all words, other heads' distributions, weights of words, factors of
+//! [normalisers](crate::ops::Objective::normaliser), which every sweep over a shared vocabulary asks for, lists of no words,
+//! f64, and the maps whose few parameters every logit moves (generalised sigsoftmax, the monotonic network) take the portable
+//! path. Inputs in half precision are multiplied as they are, but for those of gates; all else is in f32.
 //!
 //! # Panics
 //! Every tensor is checked before it is given to a kernel: if its shape or type is another than the kernel's, the call panics

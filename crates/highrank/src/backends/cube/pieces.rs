@@ -1,4 +1,4 @@
-//! The gradient of a PLIF's table: sums of the mapped logits' gradients by piece.
+//! The gradient of a PLIF's table on GPUs: [`PieceSums`], the sums of the mapped logits' gradients by piece.
 
 use burn::tensor::DType;
 use cubecl::prelude::*;

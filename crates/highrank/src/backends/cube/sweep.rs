@@ -242,10 +242,10 @@ impl Sweep {
     }
 
     /// What a word adds at most to a gradient beside its probability's part, over the upstream gradient, `[1]`, where the objective has
-    /// something that has no bound before the chunk: `1 + max Σ_i |factor_i| + max |e|`, as `π_k p_k |log P|` is below 1.
+    /// something that has no bound before the chunk: `1 + max Σ_i |factor_i| + max |e|`, as `π_k p_k |log P|` is below 1. The factors
+    /// of a teacher's words count too: nobody may have looked at what its rows sum to.
     fn largest_factor(&self) -> Option<Floats<CubeBackend>> {
-        let results = self.listed.as_ref().filter(|listed| listed.are_results);
-        let factors = results.map(|listed| listed.factors.clone().abs().sum_dim(1).max());
+        let factors = self.listed.as_ref().map(|listed| listed.factors.clone().abs().sum_dim(1).max());
         let entropy = self.entropy.clone().map(|factors| factors.abs().max());
         let sum = factors.into_iter().chain(entropy).reduce(|a, b| a + b);
         match sum {
@@ -271,7 +271,7 @@ impl Sweep {
         let of_words = Floats::new(chunk.of_words.clone());
         let ([tokens], [count]) = (chunk.loss.meta.shape().dims(), chunk.of_words.meta.shape().dims());
         let log_probs = of_words.narrow(0, count - tokens * listed.width()..count);
-        // A copy, for the chunk's memory is used again.
+        // A copy: a view would keep all of this memory until the scores are joined.
         let mut columns = vec![log_probs.reshape([tokens, listed.width()]).add_scalar(0.0)];
         columns.extend(self.entropy.as_ref().map(|_| {
             let of_tokens = Floats::new(chunk.token_values.clone());

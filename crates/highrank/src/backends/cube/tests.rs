@@ -532,6 +532,20 @@ fn a_word_outside_of_the_vocabulary_makes_its_token_nan() {
     }
 }
 
+/// Of rows that nobody has read, the gradients may be far above those of a distribution.
+#[test]
+fn a_teacher_beyond_1_moves_the_pieces_of_its_words() {
+    for components in [1, 3] {
+        let case = Case { teacher: true, ..Case::plain(PLIF, components, Masked::None) };
+        let Targets::Teacher { words, ids, probs } = case.objective::<Plain>().targets else {
+            unreachable!()
+        };
+        let objective = Objective::new(Targets::Teacher { words, ids, probs: probs.mul_scalar(16.0) });
+        let want = by_the_portable_path(&case.input(), &objective);
+        by_kernels::<Plain>(case.input(), objective).assert_close(&want, &format!("{case:?}"));
+    }
+}
+
 #[test]
 fn gradients_that_are_not_numbers_stay_so() {
     for case in [Case::plain(PLIF, 3, Masked::None), Case::plain(PLIF, 3, Masked::None).all_options()] {

@@ -1,4 +1,4 @@
-//! A row of a token's logits as one part of its distribution.
+//! [`Component`]: maximum, sum, prior and weight of a row of logits, by which it is a part of its token's distribution.
 
 use highrank_kernels::cpu::Real;
 

@@ -6,7 +6,7 @@ use core::ops::Range;
 
 use burn::backend::Flex;
 use highrank_kernels::Floats;
-use highrank_kernels::cpu::{LANES, Real, share, sigmoid};
+use highrank_kernels::cpu::{LANES, Real, share};
 use pulp::{Arch, Simd, WithSimd};
 
 use super::row::{Lanes, total};
@@ -38,7 +38,7 @@ pub(super) struct GateRows<'a, T> {
     bias: &'a [T],
     /// `(h_j − h_4)ᵀ w_x`, in the end its gradient, `[tokens·3, S]`
     products: &'a mut [T],
-    /// `v_xᵀ t_j`, then `γ_j`, in the end the gradient of the gate's logit, `[tokens·3, S]`
+    /// `v_xᵀ t_j`, then `γ_j` as [`stored`] has it, in the end the gradient of the gate's logit, `[tokens·3, S]`
     gates: &'a mut [T],
     /// `[tokens]`, or nothing if no gradient is wanted.
     sums: &'a mut [TokenSums<T>],
@@ -153,6 +153,25 @@ fn store<T: Real>(row: &mut [T], first: usize, block: &Lanes<T>) {
     }
 }
 
+/// The smaller of `γ = σ(l)` and `1 − γ`, with a minus if it is the latter: a difference from 1 would have lost the digits of
+/// whichever is nearly 0.
+#[inline(always)]
+fn stored<T: Real>(logit: T) -> T {
+    let t = (-logit.abs()).exp_of_bounded();
+    let smaller = t / (T::ONE + t);
+    if logit < T::ZERO { smaller } else { -smaller }
+}
+
+/// `γ` and `1 − γ` of what is [`stored`].
+#[inline(always)]
+fn open_and_closed<T: Real>(stored: T) -> [T; 2] {
+    let smaller = stored.abs();
+    let larger = T::ONE - smaller;
+    // By the sign alone, as the smaller may be 0.
+    let is_open = stored.has_minus();
+    [if is_open { larger } else { smaller }, if is_open { smaller } else { larger }]
+}
+
 /// One token: `row += e`.
 struct Forward<'r, T> {
     prior: [T; COMPONENTS],
@@ -176,20 +195,22 @@ impl<T: Real> WithSimd for Forward<'_, T> {
         let (products, bias, gates) = (three(products), three(bias), three_mut(gates));
         let row = &mut row[..bias[0].len()];
         for first in (0..row.len()).step_by(LANES) {
-            let mut open = [[T::ZERO; LANES]; GATES];
+            let mut all = [[T::ZERO; LANES]; GATES];
             for j in 0..GATES {
                 let (logits, bias) = (load(gates[j], first), load(bias[j], first));
                 for i in 0..LANES {
-                    open[j][i] = sigmoid(logits[i] + base[j] + bias[i]);
+                    all[j][i] = stored(logits[i] + base[j] + bias[i]);
                 }
-                store(gates[j], first, &open[j]);
+                store(gates[j], first, &all[j]);
             }
             let [d1, d2, d3] = products.map(|row| load(row, first));
             let mut block = load(row, first);
             for i in 0..LANES {
-                let [one, two, three] = [open[0][i], open[1][i], open[2][i]];
-                let (left, right) = (one * two - prior[0], one * (T::ONE - two) - prior[1]);
-                let below = (T::ONE - one) * three - prior[2];
+                let ([one, not_one], [two, not_two]) =
+                    (open_and_closed(all[0][i]), open_and_closed(all[1][i]));
+                let [three, _] = open_and_closed(all[2][i]);
+                let (left, right) = (one * two - prior[0], one * not_two - prior[1]);
+                let below = not_one * three - prior[2];
                 block[i] += left.mul_add(d1[i], right.mul_add(d2[i], below * d3[i]));
             }
             store(row, first, &block);
@@ -225,15 +246,15 @@ impl<T: Real> WithSimd for Backward<'_, T> {
             let mut l = [0, 1, 2].map(|j: usize| load(gates[j], first));
             for i in 0..LANES {
                 let g = grad[i] * scale;
-                let [one, two, three] = [l[0][i], l[1][i], l[2][i]];
-                let (not_one, not_two) = (T::ONE - one, T::ONE - two);
+                let ([one, not_one], [two, not_two]) = (open_and_closed(l[0][i]), open_and_closed(l[1][i]));
+                let [three, not_three] = open_and_closed(l[2][i]);
                 let [p1, p2, p3] = [g * d[0][i], g * d[1][i], g * d[2][i]];
                 d[0][i] = g * (one * two - prior[0]);
                 d[1][i] = g * (one * not_two - prior[1]);
                 d[2][i] = g * (not_one * three - prior[2]);
                 l[0][i] = one * not_one * (two * p1 + not_two * p2 - three * p3);
                 l[1][i] = two * not_two * one * (p1 - p2);
-                l[2][i] = three * (T::ONE - three) * not_one * p3;
+                l[2][i] = three * not_three * not_one * p3;
                 leaves[0][i] += p1;
                 leaves[1][i] += p2;
                 leaves[2][i] += p3;

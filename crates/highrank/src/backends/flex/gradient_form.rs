@@ -1,4 +1,4 @@
-//! The gradients of a chunk's logits as the products with contexts and decoder read them.
+//! [`GradientForm`]: whether gradients of logits are unscaled, scaled, or rounded to bf16 where products read them.
 
 use burn::tensor::DType;
 use highrank_kernels::Precision;

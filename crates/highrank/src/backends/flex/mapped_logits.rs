@@ -202,7 +202,8 @@ impl<'a, T: Real> MappedLogits<'a, T> {
         (top, total_of(&sum.0))
     }
 
-    /// Turns the gradient of a row's mapped logits into that of the logits, which are saved; leaves the row's sums.
+    /// Turns the gradient of a row's mapped logits into that of the logits; leaves the row's sums. It maps the saved
+    /// logits again in place, which overwrites them.
     #[inline(always)]
     pub(super) fn pull_back(&self, row: &mut [T], saved: &mut Saved<'_, T>) {
         let Saved { lanes, parts, sums, arrays, .. } = saved;

@@ -5,6 +5,9 @@
 //! buffer, each at the [precision](Precision) that is asked for. Straight on the tensors' memory; f32 and f64 by the same
 //! code, f16 and bf16 in f32. Factors of products that are bf16 enter them as they are, without a widened copy.
 //!
+//! Under a decoder of few dimensions [`few_dimensions`] scores without chunks: each thread makes the products of a few tokens,
+//! visits their rows and takes their gradients back.
+//!
 //! A call's contexts and products are made in one [sweep]; what becomes of a chunk's rows is for a
 //! [visitor](sweep::Visitor) to say, of which there are two: [score] and [predict].
 //!
@@ -20,13 +23,13 @@
 //! | `mapped_logits.rs` | what products become before their softmax: bias, map, masked words |
 //! | `row.rs` | maximum, exponentials and sums of one row |
 //! | `score.rs` | losses and gradients |
-//! | `few_dimensions.rs` | the same under a decoder of few dimensions |
-//! | `gradient_form.rs` | gradients of logits as factors of products |
+//! | `few_dimensions.rs` | the same without chunks, under a decoder of few dimensions |
+//! | `gradient_form.rs` | gradients of logits for the products that read them: unscaled, scaled or bf16 |
 //! | `target.rs` | the target distribution of each token |
 //! | `teacher.rs` | another head's distributions of a chunk's tokens |
 //! | `workers.rs` | a chunk's tokens, spread over threads |
 //! | `token.rs` | one token's rows |
-//! | `component.rs` | one of a token's rows as part of its distribution |
+//! | `component.rs` | maximum, sum, prior and weight of one of a token's rows |
 //! | `all_words.rs` | what dense targets and statistics need of all words |
 //! | `predict/` | log-probabilities, logits, draws |
 //! | `product.rs` | products of tensors |

@@ -1,8 +1,9 @@
 //! The one sweep over the tokens of a call, for scores and predictions alike.
 //!
 //! The contexts of a block of tokens are written ([`Contexts`]), and chunk by chunk their products with the decoder; what
-//! becomes of a chunk's rows is for a [`Visitor`] to say. After its last chunk the gradient of a block's contexts is taken
-//! back to what they are made of. No more than a block's contexts and a chunk's logits exist at a time.
+//! becomes of a chunk's rows is for a [`Visitor`] to say. A visitor that [takes blocks](Visitor::takes_blocks) is shown each
+//! block once, without products. In the end the gradient of a block's contexts is taken back to what they are made of. No
+//! more than a block's contexts and a chunk's logits exist at a time.
 
 use core::ops::Range;
 
@@ -14,16 +15,17 @@ use crate::ops::{Gradients, runs};
 
 /// What becomes of the rows of a chunk of tokens.
 pub(super) trait Visitor<T> {
-    /// Where the products of a chunk's contexts with the decoder are to be written, `[rows, V]`.
+    /// Where the products of a chunk's contexts with the decoder are to be written, `[rows, V]`. Not asked of a visitor that
+    /// [takes blocks](Self::takes_blocks).
     fn logits(&mut self, tokens: Range<usize>) -> &mut [T];
 
-    /// Whether it makes the products itself, of a whole block.
+    /// Whether it is to be shown whole blocks, and makes their products itself.
     fn takes_blocks(&self) -> bool {
         false
     }
 
-    /// Does its work on the products of a chunk, which have been written unless it makes them itself, and leaves the gradient of the contexts where that is
-    /// asked for.
+    /// Does its work on the products of a chunk, which have been written, or on a block, whose products it makes itself. Leaves
+    /// the gradient of the contexts where that is asked for.
     fn visit(&mut self, tokens: Range<usize>, contexts: TokenContexts<'_, T>);
 
     /// The gradients that are made, if any.

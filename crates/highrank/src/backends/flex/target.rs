@@ -177,7 +177,16 @@ impl<T: Real> TargetTable<T> {
                     "likelihood: distributions of shape {shape:?} for {tokens} tokens and {vocab} words"
                 );
                 let rows = row_major(rows.clone().cast(T::dtype()));
-                table.has_masked = tokens_with_masked::<T>(values(&rows), vocab, &logits.masked);
+                // Words of weight 0 add nothing, masked or not.
+                let masked = match &objective.class_weights {
+                    None => logits.masked.clone(),
+                    Some(weights) => {
+                        let weights: Vec<T> = numbers_of(weights.clone());
+                        let counts = |word: &usize| weights[*word] > T::ZERO;
+                        logits.masked.iter().copied().filter(counts).collect()
+                    }
+                };
+                table.has_masked = tokens_with_masked::<T>(values(&rows), vocab, &masked);
                 if statistics {
                     (table.listed, table.extra) = (read(words), same(0.0));
                 }

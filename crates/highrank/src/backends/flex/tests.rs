@@ -4,7 +4,7 @@ use burn::backend::Flex;
 use burn::tensor::DType;
 use highrank_kernels::{Floats, Ints, Precision};
 
-use crate::backends::testing::{MAPS, floats, integers, on_threads, tensor, values};
+use crate::backends::testing::{floats, integers, on_threads, tensor, values};
 use crate::likelihood::{LikelihoodKernels, portable};
 use crate::ops::{
     ContextSource, Gradients, Likelihood, MapFunction, Objective, PerInput, Scores, Statistic, Targets,
@@ -244,7 +244,7 @@ fn check_goal(
 
 #[test]
 fn every_objective_agrees_with_the_portable_body() {
-    for map in MAPS {
+    for map in MapFunction::examples() {
         for components in [1, 3] {
             for masked in [false, true] {
                 for temperature in [1.0, 0.5] {
@@ -260,7 +260,7 @@ fn every_objective_agrees_with_the_portable_body() {
 /// Tokens fewer than the threads are dealt row by row.
 #[test]
 fn few_tokens_agree() {
-    for map in MAPS {
+    for map in MapFunction::examples() {
         for masked in [false, true] {
             let model = Model { masked, temperature: 0.5, ..Model::new(map, 3, 300) };
             on_threads(7, || check(&model, DType::F64, 1e-13));
@@ -413,7 +413,7 @@ fn check_infinite(made: &Made, otherwise: &Made, what: &str) {
 
 #[test]
 fn a_masked_target_has_an_infinite_loss_and_disturbs_no_other() {
-    for map in MAPS {
+    for map in MapFunction::examples() {
         for components in [1, 3] {
             let model = Model { masked: true, ..Model::new(map, components, 41) };
             let input = model.input(DType::F32);
@@ -453,6 +453,60 @@ fn a_distribution_with_a_masked_word_has_an_infinite_loss_and_disturbs_no_other(
             };
             let otherwise = made(&distributions(&model, DType::F32));
             check_infinite(&made(&rows), &otherwise, &format!("{components}, {options}"));
+        }
+    }
+}
+
+/// What has weight 0 adds nothing to a loss, however impossible it is.
+#[test]
+fn masked_words_of_weight_0_add_nothing() {
+    let dtype = DType::F64;
+    for components in [1, 3] {
+        let model = Model { masked: true, ..Model::new(MapFunction::Identity, components, 41) };
+        let (input, weights) = (model.input(dtype), class_weights(&model, dtype));
+        // Both are masked. The first has weight 0, the second 0.5.
+        for (word, is_impossible) in [(20usize, false), (1, true)] {
+            let mut words = model.words();
+            words[2] = word as i64;
+            let ids = (0..TOKENS as i64).flat_map(|token| [2 * token, word as i64]).collect();
+            let probs = (0..TOKENS).flat_map(|token| [0.5, if token == 2 { 0.25 } else { 0.0 }]).collect();
+            let mut rows = values(&distributions(&model, dtype));
+            rows[2 * model.vocab + word] = 1.0 / 64.0;
+            let unmasked = || integers(model.words(), [TOKENS]);
+            let all = [
+                Targets::Words(integers(words, [TOKENS])),
+                Targets::Teacher {
+                    words: unmasked(),
+                    ids: integers(ids, [TOKENS, 2]),
+                    probs: floats(probs, [TOKENS, 2], dtype),
+                },
+                Targets::Distributions {
+                    words: unmasked(),
+                    rows: floats(rows, [TOKENS, model.vocab], dtype),
+                },
+            ];
+            for (kind, targets) in all.into_iter().enumerate() {
+                for (label_smoothing, z_loss) in [(0.125, 0.0), (0.0, 0.25)] {
+                    let class_weights = Some(weights.clone());
+                    let targets = targets.clone();
+                    let goal =
+                        Objective { label_smoothing, z_loss, class_weights, ..Objective::new(targets) };
+                    let what = format!("{components} components, word {word}, targets {kind}, {z_loss}");
+                    let (got, want) = (native(&input, &goal), composed(&input, &goal));
+                    for made in [&got, &want] {
+                        for (token, loss) in values(&made.0.loss).into_iter().enumerate() {
+                            let is_infinite = is_impossible && token == 2;
+                            let is_right = if is_infinite { loss == f64::INFINITY } else { loss.is_finite() };
+                            assert!(is_right, "{what}: token {token} has {loss}");
+                        }
+                    }
+                    if !is_impossible {
+                        for (got, want) in parts(&got).0.iter().zip(&parts(&want).0) {
+                            assert!(error(got, want) <= 1e-13, "{what}: {got:?} against {want:?}");
+                        }
+                    }
+                }
+            }
         }
     }
 }

@@ -25,7 +25,7 @@ use crate::loss::{
     CountedTokens, CountedWords, Loss, LossOptions, Reduction, TargetDistribution, TokenStatistics,
     of_counted,
 };
-use crate::ops::{assert_constant, wide};
+use crate::ops::wide;
 
 impl AdaptiveHead<'_> {
     /// The loss of checked targets and options.
@@ -100,7 +100,6 @@ impl AdaptiveHead<'_> {
         let (tokens, vocab) = (words.len(), clusters.vocab());
         if let Some(TargetDistribution::Dense(distributions)) = &options.distribution {
             let rows = distributions.clone().reshape([tokens, vocab]).tensor::<2>();
-            assert_constant(rows.is_tracked());
             let mut rows = rows.cast(on.1);
             if smoothing != 0.0 {
                 let unmasked: Vec<f64> =
@@ -117,7 +116,6 @@ impl AdaptiveHead<'_> {
             Some(TargetDistribution::Teacher { ids, probs }) => {
                 rounding = probs.dtype().finfo().expect("a float type").epsilon;
                 let probs = probs.clone().reshape([probs.num_elements()]).tensor::<1>();
-                assert_constant(probs.is_tracked());
                 let (ids, probs) = (ids.clone().into_data(), probs.into_data());
                 let ids = ids.iter::<i64>().map(|word| word as usize);
                 let pairs: Vec<_> = ids.zip(probs.iter::<f64>()).collect();

@@ -1,4 +1,4 @@
-//! An adaptive head at work: its head cluster and its tails.
+//! The parts of an adaptive head as heads of their own, [`AdaptiveHead`] and [`TailHead`], and the tokens that each works on.
 
 use burn::tensor::Tensor;
 use highrank_kernels::Floats;

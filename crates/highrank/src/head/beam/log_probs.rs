@@ -34,16 +34,15 @@ impl From<Vec<Vec<f64>>> for StepLogProbs {
     }
 }
 
-impl From<TopK<2>> for StepLogProbs {
-    fn from(best: TopK<2>) -> Self {
-        Self(Source::Best(best))
-    }
-}
-
 /// The words that a hypothesis may go on with, each after its log-probability.
 pub(super) type Extensions = Vec<(f64, usize)>;
 
 impl StepLogProbs {
+    /// Of the best words of each row: [enough](BeamSearch::words_needed) of a vocabulary that the search's words have been checked for.
+    pub(super) fn of_best(best: TopK<2>) -> Self {
+        Self(Source::Best(best))
+    }
+
     /// The extensions of each of `rows` hypotheses that can enter the pool or the beam.
     pub(super) fn extensions(self, search: &BeamSearch, rows: usize) -> Result<Vec<Extensions>, HeadError> {
         let best = match self.0 {

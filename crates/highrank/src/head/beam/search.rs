@@ -86,7 +86,7 @@ pub(crate) fn by_top_k<S: BeamState, E: From<HeadError>>(
     let k = search.words_needed(vocab);
     run(search, contexts, state, |live, state| {
         let (hidden, state) = step(live, state);
-        Ok((top_k(hidden, k)?.into(), state))
+        Ok((StepLogProbs::of_best(top_k(hidden, k)?), state))
     })
 }
 

@@ -30,7 +30,8 @@ impl<B: Kernels> Score<B> {
         objective: &Objective<Floats<B>, Ints<B>>,
     ) -> Scores<Floats<B>> {
         let targets = &objective.targets;
-        let infinite = infinite(chunk, &targets.slice(chunk.start..chunk.end));
+        let class_weights = objective.class_weights.as_ref();
+        let infinite = infinite(chunk, &targets.slice(chunk.start..chunk.end), class_weights);
         match self {
             Self::Words(scored) => {
                 let loss = or_infinite(scored.nll.clone(), infinite);
@@ -216,7 +217,7 @@ impl<B: Kernels> General<B> {
         let log_probs = self.log_probs.clone().reshape([tokens, vocab]);
         let words = targets.words().clone().rows(chunk.start..chunk.end);
         let nll = -log_probs.clone().gather(1, words.clone().reshape(column)).reshape([tokens]);
-        let nll = or_infinite(nll, infinite(chunk, &Targets::Words(words)));
+        let nll = or_infinite(nll, infinite(chunk, &Targets::Words(words), None));
         let entropy = -entropy_terms(chunk, log_probs.clone()).sum_dim(1);
         let lowest = if log_probs.dtype() == DType::F64 { f64::MIN } else { f32::MIN.into() };
         let (of_words, no_word_left) = match &chunk.vocabulary.masked {
@@ -304,16 +305,40 @@ fn target_rows<B: Kernels>(
     }
 }
 
-/// The tokens whose targets have some of a masked word, `[tokens]`: its probability is 0, and their cross-entropy +∞.
-fn infinite<B: Kernels>(chunk: &Chunk<'_, B>, targets: &Targets<Floats<B>, Ints<B>>) -> Option<Bools<B>> {
+/// The tokens whose targets have some of a masked word, `[tokens]`: its probability is 0, and their cross-entropy +∞. Words of
+/// weight 0 add nothing to it, masked or not.
+fn infinite<B: Kernels>(
+    chunk: &Chunk<'_, B>,
+    targets: &Targets<Floats<B>, Ints<B>>,
+    class_weights: Option<&Floats<B>>,
+) -> Option<Bools<B>> {
     let masked = chunk.vocabulary.masked.as_ref()?;
     let dtype = chunk.logits.dtype();
-    let mass = match targets.clone() {
-        Targets::Words(words) => masked.of_words(words, dtype),
-        Targets::Teacher { ids, probs, .. } => {
-            (masked.of_words(ids, dtype) * probs.cast(dtype)).sum_dim(1).reshape([chunk.tokens()])
+    // 1 for words that count, `[V]`.
+    let counts =
+        class_weights.map(|weights| weights.zeros_like().fill_where(weights.above(0.0), 1.0).cast(dtype));
+    let of_words = |ids: Ints<B>| {
+        let is_masked = masked.of_words(ids.clone(), dtype);
+        match &counts {
+            Some(counts) => {
+                let count = ids.num_elements();
+                is_masked.clone() * counts.clone().select(0, ids.reshape([count])).reshape(is_masked.shape())
+            }
+            None => is_masked,
         }
-        Targets::Distributions { rows, .. } => masked.mass(rows.cast(dtype)),
+    };
+    let mass = match targets.clone() {
+        Targets::Words(words) => of_words(words),
+        Targets::Teacher { ids, probs, .. } => {
+            (of_words(ids) * probs.cast(dtype)).sum_dim(1).reshape([chunk.tokens()])
+        }
+        Targets::Distributions { rows, .. } => {
+            let rows = rows.cast(dtype);
+            masked.mass(match &counts {
+                Some(counts) => rows * counts.clone().reshape([1, chunk.input.vocab()]),
+                None => rows,
+            })
+        }
         Targets::Listed { .. } | Targets::Model { .. } => return None,
     };
     Some(mass.above(0.0))

@@ -6,7 +6,7 @@ use burn::backend::Flex;
 use burn::tensor::DType;
 use highrank_kernels::{Floats, Precision};
 
-use crate::backends::testing::{MAPS, floats, integers, on_threads, tensor, values};
+use crate::backends::testing::{floats, integers, on_threads, tensor, values};
 use crate::likelihood::{LikelihoodKernels, portable};
 use crate::ops::{
     Activation, ContextSource, Draw, Drawn, LatentArgs, Likelihood, LogProbs, MapFunction, Prediction,
@@ -173,7 +173,7 @@ impl Model {
 
 #[test]
 fn every_map_agrees_with_the_portable_body() {
-    for map in MAPS {
+    for map in MapFunction::examples() {
         for components in [0, 1, 3] {
             for masked in [false, true] {
                 for (temperature, latent) in [(1.0, true), (1.5, false)] {
