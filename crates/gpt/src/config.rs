@@ -21,12 +21,12 @@ use crate::model::Gpt;
 /// ```
 /// use burn::tensor::Device;
 /// use gpt::GptConfig;
-/// use highrank::HeadConfig;
+/// use highrank::{HeadConfig, Start};
 ///
-/// let head = HeadConfig::mos(32, 16, 100, 3).with_tied(true);
+/// let head = HeadConfig::mos(32, 32, 100, 3).starting_at_softmax(Start::SPREAD).with_tied(true);
 /// let config = GptConfig::new(32, head).with_layers(1);
 /// let model = config.try_init(&Device::default().autodiff()).unwrap();
-/// assert_eq!(model.embedding.weight.dims(), [100, 16]);
+/// assert_eq!(model.embedding.weight.dims(), [100, 32]);
 /// ```
 #[derive(Config, Debug, PartialEq)]
 pub struct GptConfig {
@@ -239,7 +239,8 @@ pub struct TrainConfig {
     /// Steps of the rise, fewer than `steps`.
     #[config(default = 0)]
     pub warmup: usize,
-    /// Weight decay.
+    /// Weight decay, of all parameters alike: gains of norms, biases, positions and the tied embedding decay too, of which the usual
+    /// recipes for GPTs leave out some or all.
     #[config(default = 0.01)]
     pub weight_decay: f64,
     /// Largest global gradient norm, over all parameters together.
@@ -381,6 +382,16 @@ mod tests {
         for (config, expected) in wrong {
             let message = config.validate().unwrap_err().to_string();
             assert!(message.contains(expected), "{message}");
+        }
+    }
+
+    #[test]
+    fn rates_come_back_from_json_bit_for_bit() {
+        // Of seventeen digits for some widths.
+        for width in 1..1000 {
+            let config = TrainConfig::new(10).with_lr(0.5 / f64::from(width));
+            let json = serde_json::to_string(&config).unwrap();
+            assert_eq!(serde_json::from_str::<TrainConfig>(&json).unwrap().lr, config.lr, "{json}");
         }
     }
 

@@ -1,7 +1,7 @@
-//! Real numbers in JSON that are read back bit for bit.
+//! Real numbers in JSON that may be infinite.
 //!
-//! `serde_json` prints reals exactly, but reads those of more than 15 digits to within a unit in the last place only. A resumed
-//! training needs the exact values, so they are written as strings and parsed by the standard library.
+//! JSON has no infinity, and `serde_json` writes `null` for one. The sums of a diverging training can be infinite, and its resumption
+//! needs them, so they are written as strings.
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serializer};

@@ -90,12 +90,12 @@ impl ErrorFloor {
             let (mut squared, mut entropic) = (f64::INFINITY, f64::INFINITY);
             let mut rank = 0;
             for _ in 0..sizes.starts {
-                let near = fit(&truth, d, sizes.steps, Goal::SquaredError, &mut rng);
+                let near = fit(&truth, d, sizes.steps, Goal::SquaredError, &mut rng)?;
                 let error = near.squared_distance(&truth);
                 if error < squared {
                     (squared, rank) = (error, near.rank()?);
                 }
-                let likely = fit(&truth, d, sizes.steps, Goal::CrossEntropy, &mut rng);
+                let likely = fit(&truth, d, sizes.steps, Goal::CrossEntropy, &mut rng)?;
                 entropic = likely.squared_distance(&truth).min(entropic);
             }
             fits.push(Fit {
@@ -120,7 +120,7 @@ enum Goal {
 }
 
 /// Log-probabilities `[N, M]` of a softmax over d dimensions, without bias, fitted to the true ones from a random start.
-fn fit(truth: &Matrix, d: usize, steps: usize, goal: Goal, rng: &mut Pcg64Mcg) -> Matrix {
+fn fit(truth: &Matrix, d: usize, steps: usize, goal: Goal, rng: &mut Pcg64Mcg) -> Result<Matrix, Failure> {
     let (contexts, words) = (truth.rows, truth.columns);
     let scale = (SPREAD / (d as f64).sqrt()).sqrt();
     // Contexts h, then word vectors w.
@@ -130,10 +130,10 @@ fn fit(truth: &Matrix, d: usize, steps: usize, goal: Goal, rng: &mut Pcg64Mcg) -
         let (h, w) = (Matrix::new(contexts, d, h.to_vec()), Matrix::new(words, d, w.to_vec()));
         h.times_transposed(&w).log_softmax()
     };
-    let (x, _) = minimise(start.values, steps, |x, gradient| {
+    let (x, _) = minimise(start.values, steps, |x| {
         let q = log_probs(x);
         let (mut value, (h, w)) = (0.0, x.split_at(contexts * d));
-        gradient.fill(0.0);
+        let mut gradient = vec![0.0; x.len()];
         let (d_h, d_w) = gradient.split_at_mut(contexts * d);
         for c in 0..contexts {
             let (q, a) = (q.row(c), truth.row(c));
@@ -156,9 +156,9 @@ fn fit(truth: &Matrix, d: usize, steps: usize, goal: Goal, rng: &mut Pcg64Mcg) -
                 d_w[m * d..(m + 1) * d].iter_mut().zip(here).for_each(|(d_w, h)| *d_w += d_logit * h);
             }
         }
-        value
-    });
-    log_probs(&x)
+        (value, gradient)
+    })?;
+    Ok(log_probs(&x))
 }
 
 impl Evidence for ErrorFloor {

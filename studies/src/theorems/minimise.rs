@@ -1,96 +1,71 @@
 //! Minima of smooth functions of many numbers.
 
-use std::collections::VecDeque;
+use std::cell::RefCell;
 
-use super::matrix::dot;
+use argmin::core::{CostFunction, Error, Executor, Gradient, IterState};
+use argmin::solver::linesearch::MoreThuenteLineSearch;
+use argmin::solver::quasinewton::LBFGS;
 
 /// Steps that the curvature is estimated from.
 const MEMORY: usize = 12;
-/// Share of the decrease that the gradient promises which a step must reach.
-const SUFFICIENT: f64 = 1e-4;
-/// Halvings of a step before it counts as none.
-const HALVINGS: usize = 40;
 
-/// A local minimum by L-BFGS with a halving line search: the point, and the function there.
+/// A local minimum by L-BFGS: the point, and the function there.
 ///
-/// `function` writes its gradient to the second argument. It ends after `steps` steps, or when a step no longer lowers the
-/// function.
+/// `function` gives its value and its gradient. It ends after `steps` steps, or when a step no longer lowers the function.
+///
+/// # Errors
+/// If the function is infinite everywhere that was tried.
 pub fn minimise(
     start: Vec<f64>,
     steps: usize,
-    mut function: impl FnMut(&[f64], &mut [f64]) -> f64,
-) -> (Vec<f64>, f64) {
-    let mut x = start;
-    let mut gradient = vec![0.0; x.len()];
-    let mut value = function(&x, &mut gradient);
-    let mut pairs: VecDeque<Pair> = VecDeque::with_capacity(MEMORY + 1);
-    let (mut next_x, mut next_gradient) = (x.clone(), gradient.clone());
-    for _ in 0..steps {
-        let mut direction = quasi_newton(&gradient, &pairs);
-        let mut slope = dot(&direction, &gradient);
-        if slope >= 0.0 {
-            // Curvature estimated wrongly: start over from the gradient.
-            pairs.clear();
-            direction = gradient.iter().map(|g| -g).collect();
-            slope = dot(&direction, &gradient);
-        }
-        let mut length = if pairs.is_empty() { (1.0 / (-slope).sqrt()).min(1.0) } else { 1.0 };
-        let mut found = None;
-        for _ in 0..HALVINGS {
-            next_x.iter_mut().zip(&x).zip(&direction).for_each(|((next, x), d)| *next = x + length * d);
-            let next = function(&next_x, &mut next_gradient);
-            if next < value + SUFFICIENT * length * slope {
-                found = Some(next);
-                break;
-            }
-            length *= 0.5;
-        }
-        let Some(next) = found else { break };
-        let step: Vec<f64> = next_x.iter().zip(&x).map(|(next, x)| next - x).collect();
-        let change: Vec<f64> = next_gradient.iter().zip(&gradient).map(|(next, g)| next - g).collect();
-        let curvature = dot(&step, &change);
-        if curvature > 1e-12 * dot(&change, &change) {
-            pairs.push_back(Pair { step, change, curvature });
-            if pairs.len() > MEMORY {
-                pairs.pop_front();
-            }
-        }
-        std::mem::swap(&mut x, &mut next_x);
-        std::mem::swap(&mut gradient, &mut next_gradient);
-        value = next;
-    }
-    (x, value)
+    function: impl Fn(&[f64]) -> (f64, Vec<f64>),
+) -> Result<(Vec<f64>, f64), Error> {
+    let solver = LBFGS::new(MoreThuenteLineSearch::new(), MEMORY)
+        .with_tolerance_cost(0.0)?
+        .with_tolerance_grad(0.0)?;
+    let mut state = Executor::new(Smooth { function, last: RefCell::default() }, solver)
+        .configure(|state: IterState<_, _, (), (), (), _>| state.param(start).max_iters(steps as u64))
+        .run()?
+        .state;
+    let value = state.get_best_cost();
+    let point = state.take_best_param().ok_or_else(|| Error::msg("a function without a finite value"))?;
+    Ok((point, value))
 }
 
-/// A step and how the gradient changed over it.
-struct Pair {
-    step: Vec<f64>,
-    change: Vec<f64>,
-    /// Their scalar product.
-    curvature: f64,
+/// A function and what it gave at the last point, because value and gradient are asked for one after the other.
+struct Smooth<F> {
+    function: F,
+    last: RefCell<(Vec<f64>, f64, Vec<f64>)>,
 }
 
-/// Minus the gradient times the inverse curvature that the pairs tell of.
-fn quasi_newton(gradient: &[f64], pairs: &VecDeque<Pair>) -> Vec<f64> {
-    let mut direction: Vec<f64> = gradient.iter().map(|g| -g).collect();
-    let add = |direction: &mut [f64], factor: f64, other: &[f64]| {
-        direction.iter_mut().zip(other).for_each(|(d, other)| *d += factor * other);
-    };
-    let mut factors = Vec::with_capacity(pairs.len());
-    for Pair { step, change, curvature } in pairs.iter().rev() {
-        let factor = dot(step, &direction) / curvature;
-        add(&mut direction, -factor, change);
-        factors.push(factor);
+impl<F: Fn(&[f64]) -> (f64, Vec<f64>)> Smooth<F> {
+    fn at(&self, point: &[f64]) {
+        let mut last = self.last.borrow_mut();
+        if last.0 != point {
+            let (value, gradient) = (self.function)(point);
+            *last = (point.to_vec(), value, gradient);
+        }
     }
-    if let Some(Pair { change, curvature, .. }) = pairs.back() {
-        let scale = curvature / dot(change, change);
-        direction.iter_mut().for_each(|d| *d *= scale);
+}
+
+impl<F: Fn(&[f64]) -> (f64, Vec<f64>)> CostFunction for Smooth<F> {
+    type Param = Vec<f64>;
+    type Output = f64;
+
+    fn cost(&self, point: &Vec<f64>) -> Result<f64, Error> {
+        self.at(point);
+        Ok(self.last.borrow().1)
     }
-    for (Pair { step, change, curvature }, factor) in pairs.iter().zip(factors.iter().rev()) {
-        let back = dot(change, &direction) / curvature;
-        add(&mut direction, factor - back, step);
+}
+
+impl<F: Fn(&[f64]) -> (f64, Vec<f64>)> Gradient for Smooth<F> {
+    type Param = Vec<f64>;
+    type Gradient = Vec<f64>;
+
+    fn gradient(&self, point: &Vec<f64>) -> Result<Vec<f64>, Error> {
+        self.at(point);
+        Ok(self.last.borrow().2.clone())
     }
-    direction
 }
 
 #[cfg(test)]
@@ -99,23 +74,20 @@ mod tests {
 
     #[test]
     fn a_quadratic_and_a_curved_valley_are_solved() {
-        let (x, value) = minimise(vec![5.0; 20], 200, |x, gradient| {
-            let mut sum = 0.0;
-            for (i, (x, g)) in x.iter().zip(gradient).enumerate() {
-                let weight = 1.0 + 50.0 * i as f64;
-                sum += weight * (x - i as f64).powi(2);
-                *g = 2.0 * weight * (x - i as f64);
-            }
-            sum
-        });
+        let weight = |i: usize| 1.0 + 50.0 * i as f64;
+        let (x, value) = minimise(vec![5.0; 20], 200, |x| {
+            let offsets: Vec<f64> = x.iter().enumerate().map(|(i, x)| x - i as f64).collect();
+            let value = offsets.iter().enumerate().map(|(i, x)| weight(i) * x * x).sum();
+            (value, offsets.iter().enumerate().map(|(i, x)| 2.0 * weight(i) * x).collect())
+        })
+        .unwrap();
         assert!(value < 1e-20, "{value}");
         assert!(x.iter().enumerate().all(|(i, x)| (x - i as f64).abs() < 1e-10), "{x:?}");
-        let (x, value) = minimise(vec![-1.2, 1.0], 300, |x, gradient| {
+        let (x, value) = minimise(vec![-1.2, 1.0], 300, |x| {
             let (a, b) = (1.0 - x[0], x[1] - x[0] * x[0]);
-            gradient[0] = -2.0 * a - 400.0 * b * x[0];
-            gradient[1] = 200.0 * b;
-            a * a + 100.0 * b * b
-        });
+            (a * a + 100.0 * b * b, vec![-2.0 * a - 400.0 * b * x[0], 200.0 * b])
+        })
+        .unwrap();
         assert!(value < 1e-16 && (x[0] - 1.0).abs() < 1e-7, "{x:?}: {value}");
     }
 }
