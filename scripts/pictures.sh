@@ -6,8 +6,8 @@
 #
 # results/NAME.jsonl becomes results/NAME.svg, and where there are several pictures, a setting each, results/NAME-SETTING.svg:
 #   lines of `sweep`                                  perplexity against each setting, or of each head
-#   lines with `head`, `epoch` or `step`, and `valid_ppl`    a curve a head, as `curves` draws them
-#   lines that `rank`, `gradient-loss` or `plif` printed with --json    their picture
+#   lines with `head`, `epoch` or `step`, and `valid_ppl`    a curve a head, as `plot` draws them
+#   lines that `analyse rank`, `gradient` or `plif` printed with --json    their picture
 #   lines that `synthetic` or `synthetic repeated` printed with --json  results/NAME-PICTURE.svg each
 # benches/results/DATE-NAME.svg, where it exists, are the ratios in DATE-NAME.jsonl and DATE-*-peers.jsonl beside it.
 # A picture that no command draws, such as of runs that are not kept, is named and left alone. A picture that is not there is drawn if a

@@ -98,7 +98,7 @@ best_rate() {
 case $width in
     64) parameters=824656 rates="0.002 0.004 0.008 0.016" ;;
     128) parameters=1975184 rates="0.002 0.004 0.008 0.016" ;;
-    256) parameters=5283856 rates="0.0005 0.001 0.002" ;;
+    256) parameters=5283856 rates="0.001 0.002 0.004" ;;
     *) fail "WIDTH is $width, but must be 64, 128 or 256" ;;
 esac
 # Penn Treebank has 10,000 words; so has this count, with a blank in place of the end of a sentence.

@@ -55,13 +55,16 @@ pub fn words(commands: &Command, words: Vec<OsString>) -> Result<Vec<OsString>, 
     match first.as_str() {
         "train" => line.train(),
         "eval" => line.eval(),
-        "generate" => match line.model_of_run() {
+        "generate" => match line.model_of_run(&[&["generate"], &["dialog", "respond"]]) {
             Some(Model::Seq2seq) => line.nameless(&["dialog", "respond"]),
             _ => line.named("--run", &["generate"]),
         },
-        "export" => match line.model_of_run() {
+        "export" => match line.model_of_run(&[&["export"], &["dialog", "export"]]) {
             Some(Model::Seq2seq) => line.nameless(&["dialog", "export"]),
-            Some(Model::Gpt) => Err("export knows no transformer: give a run of awd-lstm or seq2seq".into()),
+            Some(Model::Gpt) => {
+                Err("a transformer needs no export: its tensors are in `best/model.safetensors` of the run"
+                    .into())
+            }
             _ => line.named("--run", &["export"]),
         },
         "import" => match line.model()? {
@@ -143,7 +146,8 @@ impl Line<'_> {
     fn eval(mut self) -> Result<Vec<OsString>, Failure> {
         let dynamic = self.words.iter().position(|word| word == "--dynamic");
         let dynamic = dynamic.map(|at| self.words.remove(at)).is_some();
-        match (self.model_of_run(), dynamic) {
+        let commands: &[&[&str]] = &[&["eval"], &["dynamic-eval"], &["dialog", "eval"]];
+        match (self.model_of_run(commands), dynamic) {
             (Some(Model::Seq2seq), false) => self.nameless(&["dialog", "eval"]),
             (_, false) => self.named("--run", &["eval"]),
             (Some(Model::AwdLstm) | None, true) => {
@@ -167,15 +171,16 @@ impl Line<'_> {
         let (places, has_out) = (self.places(&["plot"]), self.has("--out"));
         let Some(&first) = places.first() else { return Ok(self.becomes(&["plot"])) };
         let path = Path::new(&self.words[first]);
+        let paths = || places.iter().map(|&at| Path::new(&self.words[at]));
+        let (run, file) = (paths().find(|path| path.is_dir()), paths().find(|path| path.is_file()));
+        if let (Some(run), Some(file)) = (run, file) {
+            let (file, run) = (file.display(), run.display());
+            return Err(format!(
+                "`{file}` is a file and `{run}` a folder: plot draws runs or files of lines, not both"
+            )
+            .into());
+        }
         if path.is_dir() {
-            let mut paths = places.iter().map(|&at| Path::new(&self.words[at]));
-            if let Some(file) = paths.find(|path| path.is_file()) {
-                let (file, run) = (file.display(), path.display());
-                return Err(format!(
-                    "`{file}` is a file and `{run}` a folder: plot draws runs or files of lines, not both"
-                )
-                .into());
-            }
             return self.named("--run", &["curves"]);
         }
         let text = fs::read_to_string(path).map_err(Error::io("read", path))?;
@@ -270,15 +275,14 @@ impl Line<'_> {
         Ok(self.take("--model")?.map(|name| name.to_string_lossy().parse()).transpose()?)
     }
 
-    /// The model of the first run that the line names.
-    fn model_of_run(&self) -> Option<Model> {
-        self.words.iter().find_map(|word| {
-            let word = word
-                .to_str()
-                .and_then(|word| word.strip_prefix("--run="))
-                .map_or(word.as_os_str(), OsStr::new);
-            Model::of_run(word)
-        })
+    /// The model of the first run that the line names, as one of these commands reads it: to the others its flags are unknown. The
+    /// value of another option may have the name of a run, too.
+    fn model_of_run(&self, commands: &[&[&str]]) -> Option<Model> {
+        let named = value(&self.words, "--run").map(|(run, _)| run);
+        let mut places: Vec<usize> = commands.iter().flat_map(|command| self.places(command)).collect();
+        places.sort_unstable();
+        let places = places.into_iter().map(|at| self.words[at].clone());
+        named.into_iter().chain(places).find_map(|run| Model::of_run(&run))
     }
 
     /// Whether the line has an option.
@@ -322,6 +326,8 @@ impl Line<'_> {
                         })
                     }
                     Some(_) => 0,
+                    // Clap adds it later than here.
+                    None if option == "help" => 0,
                     // What is misspelt is refused for its name, not for its value.
                     None => usize::from(text.starts_with("--") && !option.contains('=')),
                 };
@@ -344,8 +350,7 @@ impl Line<'_> {
         {
             // By the name that help has for it.
             let what = if option == "--data" { "DATA" } else { "RUN" };
-            let last = self.words[*last].to_string_lossy();
-            return Err(format!("one {what} is given already: leave `{last}` out").into());
+            return Err(self.left_over(what, *last));
         }
         for &at in places.iter().rev() {
             self.words.insert(at, option.into());
@@ -356,8 +361,17 @@ impl Line<'_> {
     /// The line as one of another command, in which the run is not the value of an option.
     fn nameless(mut self, command: &[&str]) -> Result<Vec<OsString>, Failure> {
         let run = self.take("--run")?;
+        let places = self.places(command);
+        if let (true, [.., last]) = (places.len() + usize::from(run.is_some()) > 1, &places[..]) {
+            return Err(self.left_over("RUN", *last));
+        }
         self.words.splice(0..0, run);
         Ok(self.becomes(command))
+    }
+
+    /// What is said of a word where one that means the same is given already.
+    fn left_over(&self, what: &str, at: usize) -> Failure {
+        format!("one {what} is given already: leave `{}` out", self.words[at].to_string_lossy()).into()
     }
 
     /// A command by its name and those above it.
@@ -461,6 +475,13 @@ mod tests {
             ("generate PATH/transformer --tokens 5", "generate --run PATH/transformer --tokens 5"),
             ("generate PATH/dialogues", "dialog respond PATH/dialogues"),
             ("generate --go-on --run PATH/dialogues", "dialog respond PATH/dialogues --go-on"),
+            ("generate --go-on PATH/dialogues", "dialog respond --go-on PATH/dialogues"),
+            ("generate --help PATH/dialogues", "dialog respond --help PATH/dialogues"),
+            // The value of an option may have the name of a run.
+            (
+                "generate --prompt PATH/dialogues PATH/lstm",
+                "generate --prompt PATH/dialogues --run PATH/lstm",
+            ),
             ("export --out w --run=PATH/dialogues", "dialog export PATH/dialogues --out w"),
             ("export PATH/lstm --out w.pt", "export --run PATH/lstm --out w.pt"),
             ("analyse rank PATH/lstm B --tokens 5", "analyse rank --run PATH/lstm --run B --tokens 5"),
@@ -491,6 +512,10 @@ mod tests {
             ("train a --lr 3 b", "one DATA is given already: leave `b` out"),
             ("train --data a b", "one DATA is given already: leave `b` out"),
             ("eval PATH/lstm b", "one RUN is given already: leave `b` out"),
+            (
+                "eval PATH/dialogues --run PATH/dialogues",
+                "one RUN is given already: leave `PATH/dialogues` out",
+            ),
             ("generate PATH/lstm b", "one RUN is given already: leave `b` out"),
             ("eval PATH/lstm --dynamic --split test", "with the best weights: leave --split out"),
             ("eval PATH/lstm --dynamic --limit=9", "leave --limit out"),
@@ -498,10 +523,12 @@ mod tests {
             ("eval PATH/transformer --dynamic", "this is a run of gpt"),
             ("plot nowhere.jsonl", "cannot read `nowhere.jsonl`"),
             ("plot PATH/lstm PATH/lstm/config.json", "plot draws runs or files of lines, not both"),
-            ("export PATH/transformer --out w.safetensors", "export knows no transformer"),
+            ("plot PATH/lstm/config.json PATH/lstm", "plot draws runs or files of lines, not both"),
+            ("export PATH/transformer --out w.safetensors", "a transformer needs no export"),
         ] {
             let message = line(&commands, &text.replace("PATH", &path.to_string())).unwrap_err();
-            assert!(message.contains(expected), "{text}: {message}");
+            let expected = expected.replace("PATH", &path.to_string());
+            assert!(message.contains(&expected), "{text}: {message}");
         }
     }
 

@@ -12,14 +12,14 @@
 //! use burn::module::Module;
 //! use burn::tensor::Device;
 //! use gpt::{GptConfig, GptTask, TrainConfig, Trainer};
-//! use highrank::HeadConfig;
+//! use highrank::{HeadConfig, Start};
 //! use runs::Silent;
 //! use runs::data::{Corpus, TextConfig};
 //! use std::path::Path;
 //!
 //! let corpus = Corpus::load(Path::new("data"), &TextConfig::default())?;
-//! let head = HeadConfig::mos(128, 96, corpus.vocabulary().len(), 4).with_tied(true);
-//! let config = GptConfig::new(128, head);
+//! let head = HeadConfig::mos(128, 128, corpus.vocabulary().len(), 4).starting_at_softmax(Start::SPREAD);
+//! let config = GptConfig::new(128, head.with_tied(true));
 //! let task = GptTask::new(&config, &TrainConfig::new(1000), &corpus, &Device::default())?;
 //! let mut trainer = Trainer::new(task);
 //! trainer.fit(None, &mut Silent)?;

@@ -1,13 +1,13 @@
 //! The model and its loss.
 
-use burn::module::{Module, ParamId};
+use burn::module::{Module, Param, ParamId};
 use burn::nn::attention::generate_autoregressive_mask;
 use burn::nn::transformer::TransformerEncoder;
 use burn::nn::{Dropout, Embedding, LayerNorm, Linear};
 use burn::tensor::{Int, Tensor};
-use highrank::context::Facets;
+use highrank::context::{Context, Facets};
 use highrank::shard::Share;
-use highrank::{Loss, LossOptions, OutputHead};
+use highrank::{Activation, ContextConfig, HeadConfig, Loss, LossOptions, OutputHead, Start};
 use runs::WordRows;
 
 use crate::data::{Batch, IGNORED};
@@ -79,31 +79,52 @@ impl Gpt {
         }
     }
 
-    /// The same model with the head and the facets of another, which start where they are there. All other parameters, the
-    /// decoder's among them, stay what they are.
+    /// The same model with the head and the facets of another, which start where they are there; `config` is that of the other's
+    /// head. All other parameters, the decoder's among them, stay what they are.
     ///
     /// A softmax thus goes on as a PLIF, or as a mixture that
-    /// [starts at the softmax](highrank::HeadConfig::starting_at_softmax), from the function that it has learned.
+    /// [starts at the softmax](highrank::HeadConfig::starting_at_softmax), from the function that it has learned. Its linear contexts
+    /// start around the softmax's `output`, if it has one, and need none then.
     ///
     /// # Panics
     /// Unless [`takes_head_of`](Self::takes_head_of).
-    pub fn with_head_of(self, other: Self) -> Self {
-        assert_eq!(self.sizes(), other.sizes(), "with_head_of: models of other sizes");
+    pub fn with_head_of(self, other: Self, config: &HeadConfig) -> Self {
+        assert!(self.takes_head_of(&other), "with_head_of: models of other sizes");
         let mut head = other.head;
         head.decoder = self.head.decoder;
-        Self { head, facets: other.facets, ..self }
+        let output = match (self.output, other.output) {
+            // The other's contexts read the transformer itself.
+            (Some(output), None) => {
+                start_around(&mut head.context, &config.context, output.weight.val());
+                None
+            }
+            (output, _) => output,
+        };
+        Self { head, facets: other.facets, output, ..self }
     }
 
-    /// Whether the models differ in nothing but the head's context, logit map and precision, and in facets.
+    /// Whether the models differ in nothing but the head's context, logit map and precision, in facets, and in that the other may
+    /// do without the layer from the transformer to a softmax.
     pub fn takes_head_of(&self, other: &Self) -> bool {
-        self.sizes() == other.sizes()
+        let width = |model: &Self| model.output.as_ref().map(|output| output.weight.dims()[1]);
+        let is_read = match (width(self), width(other)) {
+            // What contexts of the embedding's width can start around.
+            (Some(width), None) => width == self.head.decoder.d_embedding,
+            (own, others) => own == others,
+        };
+        is_read && self.sizes() == other.sizes()
     }
 
-    /// Of what two models share where one takes the other's head: positions, both widths, words, layers, feed-forward parts.
-    fn sizes(&self) -> [usize; 6] {
+    /// Of what two models share where one takes the other's head: positions, the transformer's width, layers, feed-forward parts
+    /// and attention heads; words, padding and the embedding's width; whether the decoder has a matrix and a bias of its own.
+    fn sizes(&self) -> ([usize; 5], [usize; 3], [bool; 2]) {
         let [context, d_model] = self.positions.weight.dims();
-        let decoder = &self.head.decoder;
-        [context, d_model, decoder.vocab, decoder.d_embedding, self.encoder.n_layers, self.encoder.d_ff]
+        let (decoder, encoder) = (&self.head.decoder, &self.encoder);
+        (
+            [context, d_model, encoder.n_layers, encoder.d_ff, encoder.n_heads],
+            [decoder.vocab, decoder.padding, decoder.d_embedding],
+            [decoder.weight.is_some(), decoder.bias.is_some()],
+        )
     }
 
     /// Which rows of embedding, decoder and its bias this rank holds, and these parameters; `None` if it holds all.
@@ -143,6 +164,33 @@ impl Gpt {
     }
 }
 
+/// Lets linear contexts that start at the softmax start as `g·P` in place of the first `d` features of what they read, `g`. `P` is
+/// the softmax's projection of the transformer's state, `[d_model, d]`, with which `g` begins. All others start as they are.
+fn start_around(context: &mut Context, config: &ContextConfig, projection: Tensor<2>) {
+    let is_linear = match config {
+        ContextConfig::MixtureOfContexts(mixture) | ContextConfig::MixtureOfSoftmaxes(mixture) => {
+            mixture.start != Start::Random && mixture.activation == Activation::Linear
+        }
+        _ => false,
+    };
+    let (Context::MixtureOfContexts(mixture) | Context::MixtureOfSoftmaxes(mixture)) = context else {
+        return;
+    };
+    if !is_linear {
+        return;
+    }
+    // A detached parameter still asks for its gradient, and no sum of it can be a parameter then.
+    let constant = |tensor: Tensor<2>| tensor.detach().set_require_grad(false);
+    let (weight, projection) = (constant(mixture.latent.weight.val()), constant(projection));
+    let (device, [d_hidden, _], [d_model, d]) = (weight.device(), weight.dims(), projection.dims());
+    let eye = Tensor::<2>::eye(d_hidden.max(d), &device).narrow(0, 0, d_hidden).narrow(1, 0, d);
+    let of_state = Tensor::<2>::zeros([d_hidden, d], &device);
+    let of_state = of_state.slice_assign([0..d_model, 0..d], projection);
+    // What lacks where the identity reads the first features; the noise that parts the components stays.
+    let change = Tensor::cat(vec![of_state - eye; mixture.components], 1);
+    mixture.latent.weight = Param::from_tensor(weight + change);
+}
+
 /// The loss of a batch, and sums over its tokens that are not [`IGNORED`], outside of the graph.
 #[derive(Debug, Clone)]
 pub struct GptOutput {
@@ -158,10 +206,9 @@ pub struct GptOutput {
 mod tests {
     use super::*;
     use crate::config::GptConfig;
-    use burn::module::{ModuleVisitor, Param};
+    use burn::module::ModuleVisitor;
     use burn::optim::GradientsParams;
     use burn::tensor::{Device, TensorData};
-    use highrank::HeadConfig;
     use highrank::context::FacetsConfig;
     use runs::testing::alone;
 
@@ -235,7 +282,7 @@ mod tests {
         let facets = GptConfig { head: facets.with_tied(true), ..multi_facet() };
         let configs = [config(mixture), config(HeadConfig::plif(8, VOCAB, 9)), facets];
         for config in configs {
-            let after = softmax.clone().with_head_of(config.try_init(&device).unwrap());
+            let after = softmax.clone().with_head_of(config.try_init(&device).unwrap(), &config.head);
             assert_eq!(after.head.components(), config.head.context.components());
             assert!(
                 (nll(&after) - nll(&softmax)).abs() < 1e-5,
@@ -245,6 +292,87 @@ mod tests {
                 nll(&softmax)
             );
         }
+    }
+
+    #[test]
+    fn heads_go_on_from_a_softmax_behind_a_layer_of_its_own() {
+        let device = Device::flex();
+        device.seed(5);
+        let nll = |model: &Gpt| {
+            let batch = Batch { tokens: tokens(&device, 8), targets: tokens(&device, 9) };
+            model.output(batch).nll.into_scalar::<f64>()
+        };
+        let with_facets = |head: HeadConfig| GptConfig { head: head.with_tied(true), ..multi_facet() };
+        let residual = |head: HeadConfig| head.with_activation(Activation::Residual);
+        // Narrower and wider than the transformer.
+        for d in [6, 12] {
+            let softmax = model(HeadConfig::softmax(d, VOCAB), &device);
+            assert!(softmax.output.is_some());
+            let before = nll(&softmax);
+            let same = [
+                config(HeadConfig::mos(8, d, VOCAB, 3).starting_at_softmax(0.0)),
+                with_facets(HeadConfig::mos(16, d, VOCAB, 3).starting_at_softmax(0.0)),
+                with_facets(HeadConfig::moc(16, d, VOCAB, 3).starting_at_softmax(0.0)),
+                config(HeadConfig::plif(d, VOCAB, 9)),
+            ];
+            let random = [
+                with_facets(residual(HeadConfig::moc(16, d, VOCAB, 3)).starting_at_softmax(0.0)),
+                config(HeadConfig::mos(8, d, VOCAB, 3)),
+                config(HeadConfig::mos(8, d, VOCAB, 3).with_activation(Activation::Linear)),
+                config(HeadConfig::mixtape(8, d, VOCAB)),
+            ];
+            let all = same.iter().map(|next| (next, true)).chain(random.iter().map(|next| (next, false)));
+            for (next, is_same) in all {
+                let other = next.try_init(&device).unwrap();
+                assert!(softmax.takes_head_of(&other), "{}", next.head);
+                let after = softmax.clone().with_head_of(other, &next.head);
+                // What is saved is a model of the configuration.
+                assert_eq!(after.num_params(), next.num_params(&device).unwrap(), "{}", next.head);
+                let moved = (nll(&after) - before).abs();
+                assert!(if is_same { moved < 1e-4 } else { moved.is_finite() }, "{}: {moved}", next.head);
+            }
+        }
+    }
+
+    #[test]
+    fn contexts_that_start_around_a_layer_have_noise_and_are_trained() {
+        let device = Device::flex().autodiff();
+        device.seed(6);
+        let softmax = model(HeadConfig::softmax(6, VOCAB), &device);
+        let next = config(HeadConfig::mos(8, 6, VOCAB, 2).starting_at_softmax(0.02));
+        let after = softmax.with_head_of(next.try_init(&device).unwrap(), &next.head);
+        let Context::MixtureOfSoftmaxes(mixture) = &after.head.context else { panic!("{}", next.head) };
+        let weight = mixture.latent.weight.val().without_autodiff();
+        let apart = weight.clone().narrow(1, 0, 6) - weight.narrow(1, 6, 6);
+        assert!(apart.abs().max().into_scalar::<f64>() > 1e-3);
+        let batch = Batch { tokens: tokens(&device, 8), targets: tokens(&device, 9) };
+        let grads = GradientsParams::from_grads(after.output(batch).loss.backward(), &after);
+        let gradient = grads.get::<2>(mixture.latent.weight.id).expect("it is trained");
+        assert!(gradient.abs().sum().into_scalar::<f64>() > 0.0);
+    }
+
+    #[test]
+    fn models_of_other_sizes_take_no_head() {
+        let device = Device::flex();
+        let of = |config: GptConfig| config.try_init(&device).unwrap();
+        let softmax = |d| config(HeadConfig::softmax(d, VOCAB));
+        let before = of(softmax(6));
+        assert!(before.takes_head_of(&of(config(HeadConfig::plif(6, VOCAB, 9)))));
+        let untied = GptConfig { head: HeadConfig::softmax(6, VOCAB), ..softmax(6) };
+        for other in [
+            softmax(8),
+            softmax(6).with_attention_heads(4),
+            softmax(6).with_layers(2),
+            config(HeadConfig::softmax(6, VOCAB).with_vocab_multiple(8)),
+            // It reads another width.
+            config(HeadConfig::mos(7, 6, VOCAB, 2)),
+            untied,
+        ] {
+            assert!(!before.takes_head_of(&of(other.clone())), "{}", other.head);
+        }
+        // It has no layer that the other's head could read.
+        let mixture = of(config(HeadConfig::mos(8, 6, VOCAB, 2)));
+        assert!(!mixture.takes_head_of(&before));
     }
 
     #[test]

@@ -65,6 +65,21 @@ pub fn refuse_file(path: &Path) -> Result<(), Failure> {
     }
 }
 
+/// The folder of a run's text, which the run's record names.
+///
+/// # Errors
+/// A folder that is not there any more: who did not name it is told how.
+pub fn recorded(data: &Path) -> Result<&Path, Failure> {
+    match data.exists() {
+        true => Ok(data),
+        false => Err(format!(
+            "data folder `{}` does not exist; the run was made from it: name its new place with --data",
+            data.display()
+        )
+        .into()),
+    }
+}
+
 /// Checks that the folder `path` is new, or holds nothing but files and folders that are `own`, by their names, a lock, and a log that
 /// the command's output may go to.
 ///
@@ -96,7 +111,8 @@ pub fn check_run_folder(path: &Path) -> Result<(), Failure> {
     if RunFolder::exists(path) {
         return Err(Error::RunExists { path: path.to_path_buf() }.into());
     }
-    check_folder(path, |name| name == "vocab.txt" || name == "hashes.json" || name.starts_with(".replacing-"))
+    let left = ["vocab.txt", "hashes.json", "best"];
+    check_folder(path, |name| left.contains(&name) || name.starts_with(".replacing-"))
 }
 
 /// Creates `folder` with its parents, if it is not there.

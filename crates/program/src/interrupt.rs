@@ -2,14 +2,15 @@
 
 use std::fmt;
 use std::io::IsTerminal;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use runs::ranks::started_as_one_of;
 #[cfg(unix)]
 use signal_hook::consts::{SIGHUP, SIGUSR1};
 use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::{flag, low_level};
+use signal_hook::low_level;
 
 use crate::failure::Failure;
 
@@ -18,10 +19,13 @@ const NOTICE: &str = "stopping after this step, then saving; press again to quit
 /// The same below a bar, whose lines are drawn anew there.
 const NOTICE_BELOW_BAR: &str = "\nstopping after this step, then saving; press again to quit at once\n\n";
 
-/// Notes the first interrupt; a second one ends the program at once.
+/// After so long another interrupt is one of its own. `timeout` sends the same one twice, to the program and to its process group.
+const AGAIN_MILLIS: u64 = 500;
+
+/// Notes the first interrupt; a second one ends the program at once, if it comes half a second later or more.
 #[derive(Debug, Clone, Default)]
 pub struct Interrupt {
-    /// The signal, 0 before any.
+    /// The first signal, 0 before any.
     signal: Arc<AtomicUsize>,
     /// Whether the first interrupt is answered with a [`NOTICE`].
     answers: Arc<AtomicBool>,
@@ -39,23 +43,27 @@ impl Interrupt {
             return Ok(installed.clone());
         }
         let interrupt = Self::default();
-        let noted = Arc::new(AtomicBool::new(false));
+        let (installed, first) = (Instant::now(), Arc::new(AtomicU64::new(0)));
         let notice = if std::io::stderr().is_terminal() { NOTICE_BELOW_BAR } else { NOTICE };
         let are_several = started_as_one_of().is_some_and(|size| size > 1);
         for signal in signals() {
-            // Handlers run in this order: the first signal finds the flag unset and sets it.
-            flag::register_conditional_shutdown(signal, status(signal), noted.clone())?;
-            let (noted, answers) = (noted.clone(), interrupt.answers.clone());
+            let (first, noted, answers) =
+                (first.clone(), interrupt.signal.clone(), interrupt.answers.clone());
             // `mpirun` also sends SIGTERM because another process failed, and then nothing is saved.
             let is_stop = signal != SIGTERM || !are_several;
-            let answer = move || {
-                if !noted.swap(true, Ordering::Relaxed) && is_stop && answers.load(Ordering::Relaxed) {
-                    write_in_handler(notice);
+            let answer = move || match press(&first, installed.elapsed().as_millis() as u64) {
+                Press::First => {
+                    if is_stop && answers.load(Ordering::Relaxed) {
+                        write_in_handler(notice);
+                    }
+                    noted.store(signal as usize, Ordering::Relaxed);
                 }
+                Press::Same => {}
+                Press::Again => low_level::exit(status(signal)),
             };
-            // SAFETY: the handler does nothing but operations on atomics and one `write`, which are safe in handlers of signals.
+            // SAFETY: the handler does nothing but read the clock, operate on atomics, and call `write` or `_exit`, which are safe in
+            // handlers of signals.
             unsafe { low_level::register(signal, answer) }?;
-            flag::register_usize(signal, interrupt.signal.clone(), signal as usize)?;
         }
         Ok(INSTALLED.get_or_init(|| interrupt).clone())
     }
@@ -84,6 +92,25 @@ impl Interrupt {
             signal => signal as i32,
         };
         Interrupted { signal, line }
+    }
+}
+
+/// What a signal is, after those before it.
+#[derive(Debug, PartialEq, Eq)]
+enum Press {
+    First,
+    /// The first one, which was sent more than once.
+    Same,
+    Again,
+}
+
+/// What a signal is that comes after so many milliseconds; `first` notes the first one, and is 0 before it.
+fn press(first: &AtomicU64, millis: u64) -> Press {
+    let now = millis + 1;
+    match first.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed) {
+        Ok(_) => Press::First,
+        Err(first) if now < first + AGAIN_MILLIS => Press::Same,
+        Err(_) => Press::Again,
     }
 }
 
@@ -165,5 +192,23 @@ mod tests {
             interrupt.end(String::new()).status()
         };
         assert_eq!([noted(0), noted(SIGINT), noted(SIGTERM)], [130, 130, 143]);
+    }
+
+    #[test]
+    fn only_a_later_signal_is_another() {
+        let first = AtomicU64::new(0);
+        let presses = [0, 0, 499, 500].map(|millis| press(&first, millis));
+        assert_eq!(presses, [Press::First, Press::Same, Press::Same, Press::Again]);
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_signal_that_is_sent_twice_ends_nothing() {
+        let interrupt = Interrupt::install().unwrap();
+        for signal in [SIGTERM, SIGTERM, SIGINT] {
+            low_level::raise(signal).unwrap();
+        }
+        assert!(interrupt.is_noted());
+        assert_eq!(interrupt.end(String::new()).status(), 143);
     }
 }

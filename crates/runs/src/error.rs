@@ -30,8 +30,8 @@ pub enum Error {
         path: PathBuf,
     },
 
-    /// One of the three data files does not exist.
-    #[error("data file `{}` does not exist; a data folder holds train.txt, valid.txt and test.txt", path.display())]
+    /// One of the three data files is not there, or is a folder.
+    #[error("there is no file `{}`; a data folder holds train.txt, valid.txt and test.txt", path.display())]
     MissingFile {
         /// The file that was looked for.
         path: PathBuf,

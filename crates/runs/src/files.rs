@@ -1,8 +1,10 @@
 //! Files and folders that are replaced as a whole: a crash leaves the old content or the new one, never a part of each.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -56,11 +58,16 @@ fn without_path(error: io::Error) -> io::Error {
 pub fn remove_temporary(folder: &Path) -> Result<()> {
     for entry in if_found(fs::read_dir(folder), "read", folder)?.into_iter().flatten() {
         let path = entry.map_err(Error::io("read", folder))?.path();
-        if path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(TEMPORARY.as_bytes())) {
+        if path.file_name().is_some_and(is_temporary) {
             fs::remove_file(&path).map_err(Error::io("remove", &path))?;
         }
     }
     Ok(())
+}
+
+/// Whether a temporary file of [`replace`] has this name.
+pub(crate) fn is_temporary(name: &OsStr) -> bool {
+    name.as_encoded_bytes().starts_with(TEMPORARY.as_bytes())
 }
 
 /// Puts `value` as indented JSON in the place of the file `path`, as [`replace`] does.
@@ -171,12 +178,28 @@ pub fn recover_folder(target: &Path) -> Result<()> {
     Ok(())
 }
 
+/// The complete folder, for who only reads: `target`, unless a [`replace_folder`] was cut off between its two renames. `None` if
+/// there never was one.
+pub(crate) fn complete_folder(target: &Path) -> Option<PathBuf> {
+    let [new, old] = ["new", "old"].map(|name| target.with_added_extension(name));
+    let is_between = || !target.exists() && old.exists();
+    if is_between() {
+        // A process at work is there for a moment only.
+        std::thread::sleep(Duration::from_millis(20));
+        if is_between() {
+            return Some(if new.exists() { new } else { old });
+        }
+    }
+    target.exists().then(|| target.to_path_buf())
+}
+
 /// The folder that holds `path`.
 fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-fn remove_folder(path: &Path) -> Result<()> {
+/// Removes a folder with all that it holds, if it is there.
+pub(crate) fn remove_folder(path: &Path) -> Result<()> {
     if_found(fs::remove_dir_all(path), "remove", path).map(drop)
 }
 
@@ -268,6 +291,8 @@ mod tests {
                     write(&path.join("a"), text.as_bytes()).unwrap();
                 }
             }
+            let complete = complete_folder(&folder).map(|path| fs::read_to_string(path.join("a")).unwrap());
+            assert_eq!(complete.as_deref(), found, "{there:?}");
             recover_folder(&folder).unwrap();
             assert_eq!(fs::read_to_string(folder.join("a")).ok().as_deref(), found, "{there:?}");
             // The next replacement works as usual.

@@ -1,5 +1,6 @@
 //! The folder of a run, whatever model is trained in it.
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::Write;
@@ -24,9 +25,10 @@ use crate::{files, hashes};
 ///
 /// `checkpoint/` holds all that training needs to be resumed: the weights in `model.safetensors`; the averaged weights in
 /// `average.safetensors` once there are any; the carried hidden state and partial sums of an unfinished epoch in
-/// `epoch.safetensors`; the lines of `metrics.jsonl` at that time; and the trainer's `state.json`, with the length of
-/// `steps.jsonl`. The folder is replaced as a
-/// whole. `best/` holds the `model.safetensors` with the lowest validation perplexity, and that file is replaced as a whole.
+/// `epoch.safetensors`; the best weights so far in `displaced.safetensors`, if the run's time was over inside of the epoch and it
+/// ended with better ones; the lines of `metrics.jsonl` at that time; and the trainer's `state.json`, with the length of
+/// `steps.jsonl`. The folder is replaced as a whole. `best/` holds the `model.safetensors` with the lowest validation perplexity, and
+/// that file is replaced as a whole.
 ///
 /// `hashes.json`, in the folder and in `checkpoint/`, has the SHA-256 of every file but `steps.jsonl`, `failed.txt`, `lock` and
 /// what others put there, such as `curves.svg`. A file that was changed or damaged is refused when it is read.
@@ -69,6 +71,8 @@ pub const METRICS: &str = "metrics.jsonl";
 pub const MODEL: &str = "model.safetensors";
 /// The averaged weights in `checkpoint/`.
 pub const AVERAGE: &str = "average.safetensors";
+/// The best weights before the validation at the end of the run's time, in `checkpoint/`.
+const DISPLACED: &str = "displaced.safetensors";
 /// The trainer's state in `checkpoint/`.
 pub const STATE: &str = "state.json";
 
@@ -114,9 +118,11 @@ impl fmt::Display for RunState {
 }
 
 impl<S: Settings> Folder<S> {
-    /// Whether `path` holds a run or a part of one.
+    /// Whether `path` holds a run or a part of one. The weights that a [start](Self::create_with_best) left which was cut off before
+    /// it was a run are none.
     pub fn exists(path: &Path) -> bool {
-        [CONFIG, METRICS, CHECKPOINT, BEST].iter().any(|name| path.join(name).exists())
+        let is_there = |name: &str| path.join(name).exists();
+        [CONFIG, METRICS, CHECKPOINT].into_iter().any(is_there) || (is_there(BEST) && !is_cut_off(path))
     }
 
     /// Starts a run in `path`, which is created if it does not exist, and locks it.
@@ -157,6 +163,8 @@ impl<S: Settings> Folder<S> {
         let lock = lock(path)?;
         // Another process may have been faster.
         free()?;
+        // Of a start that was cut off: they are another model's. First, while their hash is noted.
+        files::remove_folder(&path.join(BEST))?;
         vocabulary.save(&path.join(VOCABULARY))?;
         files::sync(&path.join(VOCABULARY))?;
         hashes::note(path, &[VOCABULARY])?;
@@ -236,8 +244,9 @@ impl<S: Settings> Folder<S> {
     /// a trainer has [restored](crate::Trainer::restore) the run.
     ///
     /// `config.json` then gets the new values and a record of each change, in its `extensions`. The last line of a finished run that
-    /// goes on is taken away from `metrics.jsonl`. A run of more epochs goes on to the bits of one that was started with as many.
-    /// Values that the run has already change nothing.
+    /// goes on is taken away from `metrics.jsonl`, and with it that of a validation which was made only because the time was over.
+    /// A run of more epochs or time goes on to the bits of one that was started with as much. Values that the run has already
+    /// change nothing.
     ///
     /// # Errors
     /// [`Error::CannotExtend`] if more is done than is asked for, or a finished run would still be finished; what is wrong with
@@ -310,7 +319,7 @@ impl<S: Settings> Folder<S> {
             RunState::Finished
         } else if self.failure().is_some() {
             RunState::Diverged
-        } else if self.checkpoint().exists() || !metrics.is_empty() {
+        } else if files::complete_folder(&self.checkpoint()).is_some() || !metrics.is_empty() {
             RunState::Stopped
         } else if self.best().join(MODEL).exists() && self.config()?.finetunes.is_none() {
             RunState::Imported
@@ -375,11 +384,15 @@ impl<S: Settings> Folder<S> {
         self.saved(AVERAGE, "averaged weights: averaging has not begun")
     }
 
+    /// The file with the best weights before the validation at the end of the run's time, which must exist.
+    pub(crate) fn displaced_weights(&self) -> Result<PathBuf> {
+        self.saved(DISPLACED, "best weights from before the end of its time")
+    }
+
     fn saved(&self, name: &str, missing: &'static str) -> Result<PathBuf> {
-        let folder = self.checkpoint();
-        if !folder.exists() {
+        let Some(folder) = files::complete_folder(&self.checkpoint()) else {
             return Err(self.no_weights(missing));
-        }
+        };
         match hashes::checked(&folder, name)? {
             Some(_) => Ok(folder.join(name)),
             None => Err(self.no_weights(missing)),
@@ -483,6 +496,12 @@ impl<S: Settings> Folder<S> {
     ) -> Result<()> {
         files::replace_folder(&self.checkpoint(), |folder| {
             fill(folder)?;
+            // The file of the best model is still the one before it.
+            if state.has_displaced_best()
+                && let Some(bytes) = hashes::checked(&self.path, BEST_MODEL)?
+            {
+                files::write(&folder.join(DISPLACED), &bytes)?;
+            }
             files::write(&folder.join(METRICS), metrics.as_bytes())?;
             files::replace_json(&folder.join(STATE), &Saved { state })?;
             hashes::note_all(folder)
@@ -533,6 +552,16 @@ fn read_config(path: &Path) -> Result<Value> {
     kind_of(&file, &content)?;
     hashes::checked(path, CONFIG)?;
     Ok(content)
+}
+
+/// Whether a start of a run in `path` was cut off between its best weights and its configuration. It is not if `best/` holds something
+/// else, or if a configuration was there and is lost.
+fn is_cut_off(path: &Path) -> bool {
+    let Ok(mut entries) = fs::read_dir(path.join(BEST)) else { return false };
+    let is_own = |name: &OsStr| name == MODEL || files::is_temporary(name);
+    entries.all(|entry| entry.is_ok_and(|entry| is_own(&entry.file_name())))
+        && hashes::checked(path, CONFIG).is_ok()
+        && (!path.join(BEST_MODEL).exists() || hashes::checked(path, BEST_MODEL).is_ok())
 }
 
 /// Locks the run in the folder `path` for this process.

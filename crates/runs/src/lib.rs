@@ -55,7 +55,7 @@ pub use settings::{
     BURN, Extended, Extension, FORMAT, KeptTokens, Plain, Procedure, RunConfig, Settings, Versions,
 };
 pub use shards::Shards;
-pub use state::{Best, Position, Sum, TrainerState};
+pub use state::{BeforeEnd, Best, Position, Sum, TrainerState};
 pub use task::{Split, Stepped, Task, Work};
 pub use trainer::{Fitted, LOG_INTERVAL, Trainer};
 pub use weights::{distance, load_weights, save_weights};

@@ -320,12 +320,13 @@ pub(crate) fn is_time_over<P: Procedure>(procedure: &P, state: &TrainerState<P::
 
 /// Whether a run has more to train by the procedure `now`, and had not `before`.
 fn goes_on<P: Procedure>(before: &P, now: &P, state: &TrainerState<P::State>) -> Result<bool, String> {
-    let epochs = now.epochs();
+    let (epochs, done) = (now.epochs(), state.epoch);
     Err(match end_of(now, state) {
         // Also between a step and its validation, when no run is over.
-        _ if epochs <= state.epoch => {
-            format!("epochs is {epochs}, but epoch {} is done: give more", state.epoch)
+        _ if epochs <= done && epochs == before.epochs() => {
+            format!("epoch {done} of {epochs} is done: give more epochs")
         }
+        _ if epochs <= done => format!("epochs is {epochs}, but epoch {done} is done: give more"),
         None | Some(EndReason::Epochs) => return Ok(end_of(before, state).is_some()),
         Some(EndReason::Time) => format!(
             "--max-time is {}, and {} have passed: give more",

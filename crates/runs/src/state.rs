@@ -16,6 +16,9 @@ pub struct TrainerState<S> {
     pub best: Option<Best>,
     /// Number of validations in a row without a new best.
     pub unimproved: usize,
+    /// What a run goes on from whose time was over inside of an epoch, if it is given more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before_end: Option<BeforeEnd>,
     /// Number of training tokens of the epochs that are done.
     pub tokens: usize,
     /// Wall-clock time of the epochs that are done, in seconds.
@@ -36,6 +39,7 @@ impl<S> TrainerState<S> {
             position: None,
             best: None,
             unimproved: 0,
+            before_end: None,
             tokens: 0,
             seconds: 0.0,
             validation_seconds: 0.0,
@@ -47,6 +51,12 @@ impl<S> TrainerState<S> {
     /// Wall-clock time of the whole run, in seconds.
     pub fn seconds_in_all(&self) -> f64 {
         self.seconds + self.position.as_ref().map_or(0.0, |position| position.seconds)
+    }
+
+    /// Whether the validation at the end of the run's time put its weights in the place of those of an earlier one.
+    pub(crate) fn has_displaced_best(&self) -> bool {
+        let before = self.before_end.and_then(|before| before.best);
+        before.is_some() && before != self.best
     }
 
     /// Whether a step was made.
@@ -70,6 +80,14 @@ pub struct Best {
     /// The mean training loss of the epoch up to then, in nats.
     #[serde(default, with = "crate::exact::option", skip_serializing_if = "Option::is_none")]
     pub train_nll: Option<f64>,
+}
+
+/// The state before the validation at the end of a run's time, which a run with more time does not make.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BeforeEnd {
+    /// The best validation.
+    pub best: Option<Best>,
 }
 
 /// The progress of an unfinished epoch.

@@ -321,8 +321,13 @@ impl<T: Task> Trainer<T> {
         if step == steps || step == position.validated {
             return step == steps;
         }
-        self.task.procedure().validate_every().is_some_and(|every| step.is_multiple_of(every))
-            || is_time_over(self.task.procedure(), &self.state)
+        self.validates_after(step) || is_time_over(self.task.procedure(), &self.state)
+    }
+
+    /// Whether this step of the epoch is followed by a validation, however much time the run has.
+    fn validates_after(&self, step: usize) -> bool {
+        let every = self.task.procedure().validate_every();
+        step == self.epoch().1 || every.is_some_and(|every| step.is_multiple_of(every))
     }
 
     fn is_save_due(&self) -> bool {

@@ -20,8 +20,8 @@ pub enum Error {
         path: PathBuf,
     },
 
-    /// One of the three data files does not exist.
-    #[error("data file `{}` does not exist; a data folder holds train.jsonl, valid.jsonl and test.jsonl", path.display())]
+    /// One of the three data files is not there, or is a folder.
+    #[error("there is no file `{}`; a data folder holds train.jsonl, valid.jsonl and test.jsonl", path.display())]
     MissingFile {
         /// The file that was looked for.
         path: PathBuf,
@@ -42,6 +42,17 @@ pub enum Error {
         /// The line, counted from 1.
         line: usize,
         /// What is wrong with it.
+        fault: Fault,
+    },
+
+    /// A line of a file of references is not of the test text's next response.
+    #[error("data file `{}`, line {line}: {fault}", path.display())]
+    OtherReferences {
+        /// The file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+        /// How it differs.
         fault: Fault,
     },
 

@@ -155,7 +155,7 @@ impl Preset {
         let (batch, bptt, epochs, lr, seed) = match self {
             Self::Paper => (12, 70, 1000, 20.0, 28),
             Self::Doc => (12, 70, 500, 20.0, 28),
-            Self::AwdLstm => (20, 70, 500, 30.0, 28),
+            Self::AwdLstm => (20, 70, 500, 30.0, 141),
             Self::LmsPlif => (20, 70, 500, 20.0, 28),
             Self::Wikitext2 => (15, 70, 1000, 15.0, 1882),
             Self::DocWikitext2 => (15, 70, 500, 15.0, 1882),

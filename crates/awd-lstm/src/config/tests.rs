@@ -52,6 +52,8 @@ fn presets_are_trained_and_read_as_the_papers_say() {
     assert_eq!(billion.text(), words);
     assert_eq!(Preset::Wikitext2.train().max_seq_len_delta, 20);
     assert_eq!(Preset::Paper.train().max_seq_len_delta, 40);
+    let baseline = Preset::AwdLstm.train();
+    assert_eq!((baseline.batch, baseline.lr, baseline.seed), (20, 30.0, 141));
     let baseline = Preset::AwdLstmWikitext2.train();
     assert_eq!((baseline.batch, baseline.lr, baseline.seed), (80, 30.0, 1882));
     for (doc, mos) in [(Preset::Doc, Preset::Paper), (Preset::DocWikitext2, Preset::Wikitext2)] {

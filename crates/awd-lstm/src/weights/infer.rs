@@ -47,7 +47,11 @@ impl StateDict {
             });
             found.unwrap_or_else(|| {
                 let names: Vec<&str> = sources.iter().map(|(name, ..)| name.as_str()).collect();
-                problems.push(format!("{} is missing", names.join(" or ")));
+                let problem = format!("{} is missing", names.join(" or "));
+                // A tensor tells more than one size.
+                if !problems.contains(&problem) {
+                    problems.push(problem);
+                }
                 1
             })
         };

@@ -71,6 +71,8 @@ impl SettingsFile {
 
     /// The settings in the text of the file `path`, checked.
     fn of(path: PathBuf, text: &str) -> Result<Self, Failure> {
+        // Editors of Windows put a mark of the encoding in front.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         // Readers take the last of two values, and a list in place of an object.
         serde_json::from_str::<Unambiguous>(text)?;
         if !text.trim_start().starts_with('{') {
@@ -207,6 +209,8 @@ mod tests {
         // An empty object changes nothing.
         let base = Preset::Small.model(HeadKind::Mos, 50);
         assert_eq!(read("{}").unwrap().model(&base), base);
+        // Nor does a mark of the encoding.
+        assert_eq!(read("\u{feff}{}").unwrap().model(&base), base);
     }
 
     #[test]

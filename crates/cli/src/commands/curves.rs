@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use awd_lstm::train::RunFolder;
 use clap::Args;
 use program::chart::perplexities;
 use program::failure::Failure;
@@ -12,10 +13,13 @@ use program::picture;
 use program::print::{print_json, print_note, shown};
 use program::statistics::decimal;
 use runs::text::line_fault;
-use runs::{Error, METRICS};
+use runs::{Error, METRICS, kind_of_run};
 use serde::{Deserialize, Serialize};
 
 use crate::training::Record;
+
+/// In the folder of a run. A folder without it has lines from elsewhere.
+const HASHES: &str = "hashes.json";
 
 /// Options of `curves`.
 #[derive(Debug, Clone, Args)]
@@ -58,12 +62,21 @@ struct Curve {
 /// Draws the validation perplexities of runs in one picture.
 pub fn run(args: &CurvesArgs) -> Result<(), Failure> {
     args.force.check_in(&args.out, &["curves.svg"])?;
-    let (mut curves, mut seen) = (vec![], HashSet::new());
+    let (mut paths, mut seen) = (vec![], HashSet::new());
     for path in &args.runs {
         match seen.insert(absolute(path)) {
-            true => curves.push(Curve::read(path)?),
+            true => paths.push(path.as_path()),
             false => print_note(format_args!("left out: `{}` is given twice", path.display())),
         }
+    }
+    let mut curves = vec![];
+    for path in &paths {
+        let mut curve = Curve::read(path)?;
+        // What two have in common tells neither.
+        if paths.iter().filter(|other| last_part(other) == curve.run).count() > 1 {
+            curve.run = path.display().to_string();
+        }
+        curves.push(curve);
     }
     if let Some(other) = curves.iter().find(|curve| curve.axis != curves[0].axis) {
         let first = &curves[0];
@@ -99,13 +112,17 @@ impl Curve {
     fn read(folder: &Path) -> Result<Self, Failure> {
         let path = folder.join(METRICS);
         let nothing = format!("run `{}` has no finished epoch to draw", folder.display());
-        if !path.is_file() {
-            return Err(match Record::exists(folder) {
-                true => nothing.into(),
-                false => Error::NotARun { path: folder.to_path_buf(), missing: METRICS }.into(),
-            });
-        }
-        let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
+        let text = if folder.join(HASHES).is_file() {
+            // What was changed is refused, as wherever a run is read.
+            kind_of_run(folder)?;
+            RunFolder::open(folder)?.metrics()?
+        } else if path.is_file() {
+            fs::read_to_string(&path).map_err(Error::io("read", &path))?
+        } else if Record::exists(folder) {
+            return Err(nothing.into());
+        } else {
+            return Err(Error::NotARun { path: folder.to_path_buf(), missing: METRICS }.into());
+        };
         let (mut axis, mut points) = ("epoch", vec![]);
         for (number, line) in text.lines().enumerate() {
             let metrics: Metrics = serde_json::from_str(line).map_err(|error| Error::Damaged {
@@ -128,11 +145,14 @@ impl Curve {
         if points.is_empty() {
             return Err(nothing.into());
         }
-        // The last part of its path.
-        let run = folder.file_name().unwrap_or(folder.as_os_str()).to_string_lossy().into_owned();
         let best_valid_ppl = points.iter().map(|point| point.1).fold(f64::INFINITY, f64::min);
-        Ok(Self { run, axis, best_valid_ppl, points })
+        Ok(Self { run: last_part(folder), axis, best_valid_ppl, points })
     }
+}
+
+/// The last part of a path.
+fn last_part(path: &Path) -> String {
+    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
 
 #[cfg(test)]
@@ -176,6 +196,38 @@ mod tests {
             let force = Force { force: true };
             run(&CurvesArgs { force, ..args(&[folder.path()], folder.path()) }).unwrap();
             assert_eq!(fs::read_to_string(folder.path().join("curves.svg")).unwrap(), svg);
+        }
+    }
+
+    #[test]
+    fn runs_of_one_name_are_told_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        let runs = ["a/r", "b/r", "b/s"].map(|name| folder.path().join(name));
+        for run in &runs {
+            fs::create_dir_all(run).unwrap();
+            fs::write(run.join(METRICS), "{\"epoch\":1,\"valid_ppl\":90}\n").unwrap();
+        }
+        run(&args(&[&runs[0], &runs[1], &runs[2]], folder.path())).unwrap();
+        let svg = fs::read_to_string(folder.path().join("curves.svg")).unwrap();
+        assert!(svg.contains("a/r, best") && svg.contains("b/r, best") && svg.contains("s, best"), "{svg}");
+        assert!(!svg.contains("b/s"), "{svg}");
+    }
+
+    #[test]
+    fn a_run_that_was_changed_is_not_drawn() {
+        let folder = run_of("{\"epoch\":1,\"valid_ppl\":90}\n");
+        let path = folder.path();
+        let config = serde_json::json!({"versions": {"kind": "awd-lstm", "format": runs::FORMAT}});
+        fs::write(path.join("config.json"), config.to_string()).unwrap();
+        runs::note_hashes(path).unwrap();
+        assert_eq!(Curve::read(path).unwrap().points, [(1.0, 90.0)]);
+        for (name, content, expected) in [
+            (METRICS, "{\"epoch\":1,\"valid_ppl\":80}\n", "SHA-256"),
+            ("config.json", "", "config.json` is damaged"),
+        ] {
+            fs::write(path.join(name), content).unwrap();
+            let message = Curve::read(path).unwrap_err().to_string();
+            assert!(message.contains(expected) && !message.contains('\n'), "{message}");
         }
     }
 

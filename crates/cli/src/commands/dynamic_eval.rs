@@ -14,7 +14,7 @@ use clap::Args;
 use program::args::TokenArgs;
 use program::device::{self, DeviceChoice};
 use program::failure::Failure;
-use program::files::Force;
+use program::files::{Force, recorded};
 use program::print::{path_text, print_json};
 use program::progress::ShareBar;
 use program::statistics::decimal;
@@ -24,7 +24,7 @@ use runs::optim::{DynamicConfig, DynamicForm, GradientStatistics};
 use runs::{Error, load_weights};
 use serde::Serialize;
 
-use crate::training::{TEST, VALID, load_held_out, note_other_texts, require_test};
+use crate::training::{TEST, VALID, load_held_out, note_other_texts, require_test, require_training};
 
 /// Options of `dynamic-eval`.
 #[derive(Debug, Clone, Args)]
@@ -168,10 +168,11 @@ pub fn run(args: &DynamicEvalArgs) -> Result<(), Failure> {
 
 /// The text that the run was trained on, and the one to evaluate.
 fn texts(args: &DynamicEvalArgs, run: &RunFolder, config: &RunConfig) -> Result<(Corpus, Corpus), Failure> {
+    require_training(&args.run, &config.corpus)?;
     let has_training_text =
         |data: &&PathBuf| ["train.txt", "train", "text8"].iter().any(|name| data.join(name).exists());
     let moved = args.data.as_ref().filter(has_training_text);
-    let data = moved.unwrap_or(&config.data);
+    let data = moved.map_or_else(|| recorded(&config.data), |data| Ok(data.as_path()))?;
     let corpus = args.tokens.or(config.tokens.as_ref()).load(data, &config.text, false)?;
     match moved {
         None => config.corpus.check(&corpus)?,

@@ -10,6 +10,7 @@ use burn::tensor::Device;
 use gpt::Transformer;
 use program::device::{self, DeviceName};
 use program::failure::Failure;
+use program::files::recorded;
 use program::print::{path_text, print_json, with_bits};
 use program::progress::Working;
 use program::ranks::{agree, refuse};
@@ -21,7 +22,7 @@ use serde::Serialize;
 
 use crate::commands::scores::{EvalArgs, Scores, Split, Weights, first};
 use crate::commands::transformer;
-use crate::training::{load_held_out, note_other_texts, require_test};
+use crate::training::{load_held_out, note_other_texts, require_test, require_training};
 
 /// The object on standard output.
 #[derive(Debug, Serialize)]
@@ -130,8 +131,9 @@ fn texts(
     first_process: bool,
 ) -> Result<Vec<(Split, Batches)>, Failure> {
     let TrainConfig { eval_batch, test_batch, .. } = config.train;
-    let data = args.data.as_ref().unwrap_or(&config.data);
+    let data = args.data.as_deref().map_or_else(|| recorded(&config.data), Ok)?;
     if args.split == Some(Split::Train) {
+        require_training(&args.run, &config.corpus)?;
         let corpus = args.tokens.or(config.tokens.as_ref()).load(data, &config.text, false)?;
         config.corpus.check(&corpus)?;
         let ids = first(corpus.train(), args.max_tokens);

@@ -16,6 +16,7 @@ use runs::data::{Corpus, Fingerprint, Vocabulary};
 use runs::{Error, Versions};
 use serde::Serialize;
 
+use crate::args::missing_part;
 use crate::training::absolute;
 
 /// Options of `import`.
@@ -142,7 +143,7 @@ pub fn run(args: &ImportArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What of a model neither its file nor the command line said, a line each.
+/// What of a model neither its file nor the command line said, and what was said in vain, a line each.
 fn guessed(args: &ImportArgs, noted: &Noted, model: &ModelConfig) -> Vec<String> {
     let (head, mut lines) = (model.head, vec![]);
     let alike = match head {
@@ -155,6 +156,9 @@ fn guessed(args: &ImportArgs, noted: &Noted, model: &ModelConfig) -> Vec<String>
     }
     if head.has_plif() && args.plif_bound.or(noted.plif_bound).is_none() {
         lines.push(format!("T of the PLIF taken to be {}, see --plif-bound", model.plif_bound));
+    }
+    if let (Some(part), Some(_)) = (missing_part(head, "plif-bound"), args.plif_bound) {
+        lines.push(format!("--plif-bound has no effect: the {head} head has no {part}"));
     }
     let may_start = matches!(head, HeadKind::Moc | HeadKind::Mos | HeadKind::MosPlif);
     if may_start && noted.head.is_none() && args.start_spread.is_none() {

@@ -10,6 +10,7 @@ use clap::Args;
 use program::args::ReduceArgs;
 use program::device;
 use program::failure::Failure;
+use program::files::recorded;
 use program::ranks::{agree, load_in_turn, refuse};
 use runs::data::Fingerprint;
 use runs::ranks::Ranks;
@@ -131,9 +132,9 @@ fn check(args: &TrainArgs) -> Result<(TrainConfig, &Path, Folder<AwdLstm>), Fail
 fn resume(args: &TrainArgs, path: &Path, output: &Output, ranks: &Ranks) -> Result<(), Failure> {
     let run = lock(path, ranks)?;
     let (config, change) = agree(ranks, checked(args, &run))?;
-    let data = args.data.as_ref().unwrap_or(&config.data);
+    let data = || args.data.as_deref().map_or_else(|| recorded(&config.data), Ok);
     let tokens = args.training.tokens.or(config.tokens.as_ref());
-    let corpus = load_in_turn(ranks, || tokens.load(data, &config.text, false))?;
+    let corpus = load_in_turn(ranks, || tokens.load(data()?, &config.text, false))?;
     let same = config.corpus.check(&corpus).map_err(Failure::from);
     let run = agree(ranks, same.and_then(|()| extend(&run, &config, &change, ranks)))?;
     let config = agree(ranks, run.config().map_err(Failure::from))?;

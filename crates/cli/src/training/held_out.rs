@@ -23,8 +23,11 @@ pub fn load_held_out(data: &Path, text: &TextConfig, vocabulary: Vocabulary) -> 
 
 /// Refuses a corpus without a test text, for work that scores it. `data` is its folder.
 pub fn require_test(corpus: &Corpus, data: &Path) -> Result<(), Error> {
+    let path = data.join("test.txt");
     match corpus.test().is_empty() {
-        true => Err(Error::MissingFile { path: data.join("test.txt") }),
+        // A file without a word is read as if it were not there.
+        true if path.is_file() => Err(Error::EmptyFile { path }),
+        true => Err(Error::MissingFile { path }),
         false => Ok(()),
     }
 }

@@ -184,14 +184,18 @@ impl<K: Kind> Job<'_, K> {
         folder: Folder<SettingsOf<K>>,
     ) -> Result<Placed<SettingsOf<K>>, Failure> {
         let &Self { config, ref text, ranks, .. } = self;
-        let restored = match &folder {
-            Folder::Old(run) => agree(ranks, trainer.restore(run).map_err(Failure::from))?,
-            _ => false,
-        };
         // A run that goes on may have a start of its own by now: the origin's best model may be another.
-        if let (None, Some(origin)) = (trainer.best(), &config.finetunes) {
-            K::start(trainer, origin, ranks)?;
-        }
+        let begin = |trainer: &mut Trainer<K::Task>| match &config.finetunes {
+            Some(origin) if trainer.best().is_none() => K::start(trainer, origin, ranks),
+            _ => Ok(()),
+        };
+        let restored = match &folder {
+            Folder::Old(run) => agree(ranks, trainer.restore_or(run, begin))?,
+            _ => {
+                begin(trainer)?;
+                false
+            }
+        };
         // A new folder is made last, by rank 0 alone: a start that is refused leaves none.
         let create = |path: PathBuf| runs::Folder::create(&path, config, text.vocabulary()).map(Some);
         let run = match folder {

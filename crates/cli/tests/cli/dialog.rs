@@ -36,6 +36,15 @@ pub(super) fn train(folder: &Path, more: &str) -> Vec<Value> {
     objects(folder, &format!("dialog train --data data {SMALL} {CPU} --json {more}"))
 }
 
+/// Writes a file of references whose lines are those of another one, each changed.
+fn change_references(from: &Path, to: &Path, change: impl Fn(&mut Vec<Value>)) {
+    let mut lines = super::lines(from);
+    for line in &mut lines {
+        change(line["references"].as_array_mut().unwrap());
+    }
+    fs::write(to, lines.iter().map(|line| format!("{line}\n")).collect::<String>()).unwrap();
+}
+
 /// Runs the program with `input` as its standard input.
 fn piped(folder: &Path, line: &str, input: &[u8]) -> Output {
     let mut child = program(folder, line)
@@ -108,8 +117,19 @@ fn a_run_from_the_first_step_to_its_responses() {
     assert_eq!(of_first.len(), 5);
     assert!(of_first.windows(2).all(|pair| number(&pair[0], "log_prob") >= number(&pair[1], "log_prob")));
 
-    // Fewer contexts, one reference, another form, another beam.
-    fs::remove_file(path.join("data/test_refs.jsonl")).unwrap();
+    // A file made with a vocabulary that lacked every word, and none: the true responses are those of the text.
+    let (given, unknown) = (path.join("data/test_refs.jsonl"), path.join("unknown.jsonl"));
+    change_references(&given, &unknown, |references| {
+        let words = references[0].as_str().unwrap().split(' ').count();
+        references[0] = vec!["<unk>"; words].join(" ").into();
+    });
+    fs::remove_file(given).unwrap();
+    for (more, references) in [("--refs unknown.jsonl", &eval["references"]), ("", &Value::Null)] {
+        let other = objects(path, &format!("dialog eval first {CPU} --json {more}")).remove(0);
+        assert_eq!((&other["single"], &other["references"]), (&eval["single"], references), "{more}");
+    }
+
+    // Fewer contexts, another form, another beam.
     let more = "--contexts 4 --bleu short_weights --width 3 --n-best 2 --max-length 4 --alpha 1 --leave-beam";
     let other = objects(path, &format!("dialog eval first {CPU} --json {more}")).remove(0);
     assert_eq!((&other["contexts"], &other["bleu"]), (&4.into(), &"short_weights".into()));
@@ -117,6 +137,34 @@ fn a_run_from_the_first_step_to_its_responses() {
     assert!(number(&other, "mean_length") <= 4.0);
     let table = text(path, &format!("dialog eval first {CPU} {more}"));
     assert!(table.starts_with("perplexity valid ") && table.contains("BLEU (short_weights)"), "{table}");
+}
+
+#[test]
+fn references_that_do_not_fit_are_left_out_unless_they_are_asked_for() {
+    let folder = folder();
+    let path = folder.path();
+    train(path, "--max-words 60 --out first");
+    // As if made with --max-words 1.
+    let file = path.join("data/test_refs.jsonl");
+    change_references(&file, &file, |references| {
+        for text in references {
+            *text = text.as_str().unwrap().split(' ').next().unwrap().into();
+        }
+    });
+    let fault = "the first reference is not the response of the test text: the file was made for another text or another \
+                 max_words than 60";
+    let output = run(path, &format!("dialog eval first {CPU} --contexts 3 --json"));
+    let errors = stderr(&output, 0);
+    let note = errors.lines().find(|line| line.starts_with("note: ")).unwrap_or_else(|| panic!("{errors}"));
+    assert!(note.contains("unless --refs FILE names others") && note.ends_with(fault), "{note}");
+    let eval = parsed(str::from_utf8(&output.stdout).unwrap()).remove(0);
+    assert!(number(&eval, "test_ppl") > 1.0 && eval["single"].is_object(), "{eval}");
+    assert_eq!(eval["references"], Value::Null);
+    let asked = "dialog eval first --refs data/test_refs.jsonl";
+    refused(path, asked, &["data file `data/test_refs.jsonl`, line ", fault]);
+    // A damaged file is refused even if nobody asked for it.
+    fs::write(&file, "{\n").unwrap();
+    refused(path, "dialog eval first", &["data/test_refs.jsonl`, line 1: not JSON"]);
 }
 
 #[test]
@@ -206,7 +254,7 @@ fn dialogues_that_cannot_be_used() {
     fs::write(&file, "\n").unwrap();
     refused(path, &line, &["data/test.jsonl` is empty"]);
     fs::remove_file(&file).unwrap();
-    refused(path, &line, &["data/test.jsonl` does not exist", "train.jsonl, valid.jsonl and test.jsonl"]);
+    refused(path, &line, &["there is no file `data/test.jsonl`", "train.jsonl, valid.jsonl and test.jsonl"]);
 }
 
 #[test]
@@ -326,7 +374,7 @@ fn folders_that_are_no_run_of_dialogues() {
         ("--vocab-size 17", "cannot resume: text.vocab_size is 17 now"),
         ("--out other", "--out"),
         ("--epochs 1", "cannot extend `first`: epochs is 1, but epoch 2 is done"),
-        ("--patience 11", "cannot extend `first`: epochs is 2, but epoch 2 is done"),
+        ("--patience 11", "cannot extend `first`: epoch 2 of 2 is done: give more epochs"),
         ("--patience 9", "cannot extend `first`: patience is 9, but 10 in the run: it can only grow"),
         ("--epochs 0", "epochs is 0, but must be at least 1"),
     ] {

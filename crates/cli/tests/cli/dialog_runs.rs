@@ -67,6 +67,7 @@ fn runs_of_both_kinds_are_listed_together() {
     let sizes = ["lstm_sizes", "d_embedding", "epochs_done", "epochs", "components", "head", "state"];
     let expected = serde_json::json!([[5, 8, 10], 6, 2, 2, 2, "moc", "finished"]);
     assert_eq!(sizes.map(|name| talk[name].clone()).to_vec(), *expected.as_array().unwrap());
+    assert_eq!(broken["state"], "other-version");
     assert!(
         broken["reason"].as_str().unwrap().contains("has the run format 9, but this program reads 4"),
         "{broken}"
@@ -85,7 +86,9 @@ fn runs_of_both_kinds_are_listed_together() {
     let lines = fs::read_to_string(&metrics).unwrap();
     let first = lines.lines().next().unwrap().to_string() + "\n";
     edit(&path.join("runs/talk"), "metrics.jsonl", first);
-    let talk = objects(path, "runs runs/talk --json").remove(0);
+    // However it is named, it is one.
+    let talk = objects(path, "runs runs/talk ./runs/talk runs/words/../talk --json");
+    let [talk] = &talk[..] else { panic!("{talk:?}") };
     assert_eq!(
         (&talk["state"], &talk["epochs_done"], &talk["ended"]),
         (&"stopped".into(), &1.into(), &Value::Null)

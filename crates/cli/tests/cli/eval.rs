@@ -14,7 +14,7 @@ fn a_text_that_is_not_scored_need_not_be_there() {
     let train = format!("train {SMALL} --epochs 1");
     let moved = path.join("test.txt");
     fs::rename(path.join("data/test.txt"), &moved).unwrap();
-    let missing = "data/test.txt` does not exist";
+    let missing = "/data/test.txt`; a data folder holds";
     refused(path, &format!("{train} --out run"), &[missing]);
     refused(path, &format!("{train} --dry-run"), &[missing]);
     objects(path, &format!("{train} --no-test --dry-run --json"));
@@ -25,6 +25,12 @@ fn a_text_that_is_not_scored_need_not_be_there() {
     for line in ["eval --run first", "eval --run first --split test", "rank --run first --tokens 40"] {
         refused(path, line, &[missing]);
     }
+    // A file without a word is no text either.
+    fs::write(path.join("data/test.txt"), "\n").unwrap();
+    let empty = "/data/test.txt` is empty";
+    refused(path, &format!("{train} --out run"), &[empty]);
+    objects(path, &format!("{train} --no-test --out second --json"));
+    refused(path, "eval --run second", &[empty]);
     // It is another text of the same run then.
     fs::rename(&moved, path.join("data/test.txt")).unwrap();
     refused(path, "train --resume first", &["the test text"]);

@@ -187,7 +187,11 @@ fn data_that_cannot_be_used() {
 
     let (file, good) = (path.join("data/valid.txt"), fs::read(path.join("data/valid.txt")).unwrap());
     fs::remove_file(&file).unwrap();
-    refused(path, &train, &["data/valid.txt` does not exist", "train.txt, valid.txt and test.txt"]);
+    let missing = ["there is no file `data/valid.txt`", "train.txt, valid.txt and test.txt"];
+    refused(path, &train, &missing);
+    fs::create_dir(&file).unwrap();
+    refused(path, &train, &missing);
+    fs::remove_dir(&file).unwrap();
     fs::write(&file, "").unwrap();
     refused(path, &train, &["data/valid.txt` is empty"]);
     fs::write(&file, b"word0 word1\nword2 \xfe\xff\n").unwrap();

@@ -100,7 +100,11 @@ fn dynamic_evaluation_learns_from_what_was_scored() {
     refuse("--bptt 0", "bptt is 0");
     // After the data folder was moved, its training text is where it is.
     fs::rename(path.join("data"), path.join("moved")).unwrap();
-    refuse("--lr 1", "data` does not exist");
+    refuse("--lr 1", "data` does not exist; the run was made from it: name its new place with --data");
+    for line in ["eval first", "train --resume first", "train --from first --out tuned", "analyse rank first"]
+    {
+        refused(path, line, &["data` does not exist", "name its new place with --data"]);
+    }
     assert_eq!(eval("--data moved")["valid_ppl"], program["valid_ppl"]);
     fs::copy(path.join("moved/test.txt"), other.join("train.txt")).unwrap();
     refuse("--data other", "the training text is not the one that the run was started with");

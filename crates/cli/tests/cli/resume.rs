@@ -12,7 +12,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use serde_json::Value;
 
-use super::{all_files, folder, objects, program, refused, run, same_files, timeless};
+use super::{all_files, config, folder, objects, program, refused, run, same_files, timeless};
 use crate::harness::{stderr, wait_for};
 #[cfg(unix)]
 use {super::started, crate::harness::child_signal};
@@ -104,6 +104,14 @@ fn a_run_killed_at_random_moments_ends_as_an_undisturbed_one() {
     assert!(inside > 0);
 }
 
+/// Sends a signal twice without a gap, as `timeout` does.
+#[cfg(unix)]
+fn signal_twice(child: &Child, signal: &str) {
+    let id = child.id().to_string();
+    let sent = Command::new("kill").args([format!("-{signal}"), id.clone(), id]).status().unwrap();
+    assert!(sent.success());
+}
+
 #[test]
 #[cfg(unix)]
 fn an_interrupt_saves_and_says_how_to_go_on() {
@@ -117,7 +125,7 @@ fn an_interrupt_saves_and_says_how_to_go_on() {
         // While it is at work, nobody else is let in, and what there is can be read.
         let errors = stderr(&run(path, &format!("train --resume {name}")), 2);
         assert_eq!(errors, format!("error: `{name}` is in use: another process is training this run\n"));
-        child_signal(&child, signal);
+        signal_twice(&child, signal);
         let errors = stderr(&child.wait_with_output().unwrap(), status);
         let last = errors.lines().last().unwrap();
         assert_eq!(last, format!("stopped and saved; to go on: highrank train --resume {name}"));
@@ -221,6 +229,46 @@ fn a_finetuning_killed_before_its_first_checkpoint_starts_from_the_same_model_ag
     fs::copy(best("seed29"), best("seed28")).unwrap();
     objects(path, &format!("train --resume {killed} --json"));
     same(&path.join("straight"), &path.join(&killed));
+}
+
+#[test]
+fn a_resume_whose_origin_is_gone_changes_nothing() {
+    let folder = folder();
+    let path = folder.path();
+    objects(path, &format!("train {SMALL} --epochs 1 --out origin --json"));
+    objects(path, "finetune --run origin --epochs 1 --out tuned --json");
+    // Killed before it had a model.
+    let tuned = path.join("tuned");
+    for what in ["best", "checkpoint"] {
+        fs::remove_dir_all(tuned.join(what)).unwrap();
+    }
+    fs::remove_file(tuned.join("metrics.jsonl")).unwrap();
+    runs::note_hashes(&tuned).unwrap();
+    fs::rename(path.join("origin"), path.join("moved")).unwrap();
+    let before = all_files(&tuned);
+    let errors = stderr(&run(path, "train --resume tuned --epochs 2"), 2);
+    assert!(errors.lines().last().unwrap().contains("origin` is not a run folder"), "{errors}");
+    assert!(all_files(&tuned) == before);
+    fs::rename(path.join("moved"), path.join("origin")).unwrap();
+    objects(path, "train --resume tuned --epochs 2 --json");
+    assert_eq!(config(path, "tuned")["train"]["epochs"], 2);
+}
+
+/// As an import leaves it that was killed between the weights and the configuration.
+#[test]
+fn a_start_that_was_cut_off_is_made_again() {
+    let folder = folder();
+    let path = folder.path();
+    let train = format!("train {SMALL} --epochs 1 --json --out");
+    objects(path, &format!("{train} whole"));
+    let left = path.join("left");
+    fs::create_dir_all(left.join("best")).unwrap();
+    for name in ["vocab.txt", "best/model.safetensors"] {
+        fs::copy(path.join("whole").join(name), left.join(name)).unwrap();
+    }
+    runs::note_hashes(&left).unwrap();
+    objects(path, &format!("{train} left"));
+    same_files(&path.join("whole"), &left, &["best/model.safetensors", "checkpoint/model.safetensors"]);
 }
 
 #[test]

@@ -105,7 +105,7 @@ fn characters_are_tokens_with_bits_for_perplexities() {
     let begun = super::text(path, "generate --run first --tokens 20 --top-k 1");
     assert_eq!(begun.chars().count(), 21, "{begun:?}");
     // As words, the same folder is no corpus.
-    refused(path, "train --data data --out run", &["data/train.txt` does not exist"]);
+    refused(path, "train --data data --out run", &["there is no file `data/train.txt`"]);
     // The presets of this text read characters anyway, unless told otherwise.
     let preset = format!("train {SMALL} --preset text8-mos10 --epochs 1 --json");
     objects(path, &format!("{preset} --out preset"));
@@ -113,7 +113,7 @@ fn characters_are_tokens_with_bits_for_perplexities() {
         text_settings(path, "preset"),
         json!({"characters": true, "lower_case": false, "vocab_size": null})
     );
-    refused(path, &format!("{preset} --characters=false --out run"), &["data/train.txt` does not exist"]);
+    refused(path, &format!("{preset} --characters=false --out run"), &["there is no file `data/train.txt`"]);
 }
 
 /// How a run reads its text.

@@ -69,7 +69,8 @@ fn settings_that_make_no_model_are_refused() {
         ("--steps -1", &["'-1' for '--steps <N>'"]),
         ("--checkpoint-every -5s", &["a time needs its unit and must be above 0"]),
         ("--characters", &["--characters is given, but the generated language"]),
-        ("--vocab-size 2", &["vocab_size is 2"]),
+        ("--vocab-size 2", &["vocab_size is 2, but must be at least 3"]),
+        ("--vocab-size 34", &["vocab_size is 34, but must be at least 35 for the generated language"]),
         ("--device abacus", &["unknown device `abacus`"]),
         ("--data nowhere", &["data folder `nowhere` does not exist"]),
         ("--data data --context 5000", &["context is 5000, but must be less than the number of tokens"]),
@@ -96,7 +97,7 @@ fn a_test_text_that_is_not_scored_need_not_be_there() {
     let path = folder.path();
     fs::remove_file(path.join("data/test.txt")).unwrap();
     let train = format!("train data --model gpt {SMALL} --steps 4 --rounds 2 --out first");
-    let missing = &["data/test.txt` does not exist"];
+    let missing = &["/data/test.txt`; a data folder holds"];
     refused(path, &train, missing);
     let lines = objects(path, &format!("{train} --no-test --json"));
     let last = lines.last().unwrap();
@@ -153,6 +154,11 @@ fn a_run_from_its_first_step_to_its_evaluation() {
         assert!((number(&scores, key) / number(last, key) - 1.0).abs() < 1e-6, "{key}: {scores} and {last}");
     }
 
+    // What was scored, and how.
+    assert_eq!((&scores["run"], &scores["head"]), (&"first".into(), &"mos".into()));
+    assert_eq!(scores["parameters"], last["parameters"]);
+    assert!(number(&scores, "seconds") > 0.0 && number(&scores, "tokens") > 1.0, "{scores}");
+
     // Each text by itself, or its beginning.
     let of = |more: &str| objects(path, &format!("eval first --json {more}")).remove(0);
     assert_eq!(of("--split test")["test_ppl"], scores["test_ppl"]);
@@ -168,8 +174,8 @@ fn a_run_from_its_first_step_to_its_evaluation() {
     objects(path, &format!("{train} --out second"));
     objects(path, &format!("{train} --out third --seed 29"));
     let score = |run: &str| objects(path, &format!("transformer --run {run} --json")).remove(0);
-    assert_eq!(score("second"), scores);
-    assert_ne!(score("third"), scores);
+    assert_eq!(score("second")["test_ppl"], scores["test_ppl"]);
+    assert_ne!(score("third")["test_ppl"], scores["test_ppl"]);
     let again = run(path, &format!("{train} --out first"));
     assert_eq!(again.status.code(), Some(2));
 
@@ -300,6 +306,80 @@ fn a_softmax_goes_on_as_another_head() {
         refused(path, &format!("train {line} --out refused"), &[expected]);
     }
     assert!(!path.join("refused").exists());
+}
+
+#[test]
+fn a_softmax_of_another_width_than_its_transformer_goes_on_as_every_head() {
+    let folder = folder();
+    let path = folder.path();
+    let small = SMALL.replace(" --components 2", "");
+    let train = |more: &str| {
+        objects(path, &format!("train {more} --steps 20 --warmup 0 --dropout 0 --json")).pop().unwrap()
+    };
+    let origin = format!("data --model gpt {small} --d-embedding 4 --head softmax --lr 0.02 --out softmax");
+    let before = train(&origin);
+    for (index, (head, is_same)) in [
+        ("mos --start 0", true),
+        ("mos --start 0 --facets none", true),
+        ("moc --start 0 --facets none", true),
+        ("mos --activation residual", false),
+        ("plif --knots 50", true),
+        ("mos --activation tanh", false),
+        ("mixtape", false),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let after = train(&format!("--from softmax --head {head} --lr 1e-12 --out next-{index}"));
+        let moved = number(&after, "test_ppl") / number(&before, "test_ppl") - 1.0;
+        assert!(!is_same || moved.abs() < 1e-4, "{head}: {before} and {after}");
+        // The saved model is one of its configuration.
+        let scores = objects(path, &format!("eval next-{index} --json")).remove(0);
+        let moved = number(&scores, "test_ppl") / number(&after, "test_ppl") - 1.0;
+        assert!(moved.abs() < 1e-6, "{head}: {after} and {scores}");
+    }
+    let last = train("--from softmax --head mos --lr 0.02 --out next");
+    assert!(number(&last, "valid_ppl") < number(&before, "valid_ppl"), "{before} then {last}");
+}
+
+#[test]
+fn a_head_that_goes_on_as_itself_takes_another_precision_and_latent_dropout() {
+    let folder = folder();
+    let path = folder.path();
+    let train =
+        |more: &str| objects(path, &format!("train {more} --warmup 0 --dropout 0 --json")).pop().unwrap();
+    let before = train(&format!("data --model gpt {SMALL} --head mos --steps 40 --lr 0.05 --out mos"));
+    let cases = [("plain", ""), ("short", "--precision bf16"), ("dropped", "--dropout-latent 0.5")];
+    for (name, given) in cases {
+        let after = train(&format!("--from mos --head mos {given} --steps 4 --lr 1e-12 --out {name}"));
+        // From what it has learned, but for the rounding.
+        let moved = number(&after, "test_ppl") / number(&before, "test_ppl") - 1.0;
+        assert!(moved.abs() < 1e-2, "{name}: {before} and {after}");
+        for line in [format!("eval {name} --json"), format!("train --resume {name} --json")] {
+            let again = objects(path, &line).pop().unwrap();
+            let moved = number(&again, "test_ppl") / number(&after, "test_ppl") - 1.0;
+            assert!(moved.abs() < 1e-6, "{line}: {after} and {again}");
+        }
+    }
+    let head = |run: &str| config(path, run)["model"]["head"].clone();
+    assert_eq!(head("short")["precision"], "bf16");
+    assert_eq!(head("dropped")["context"]["MixtureOfSoftmaxes"]["dropout"]["probability"], 0.5);
+    // The same sequences, with features dropped.
+    let [plain, dropped] = ["plain", "dropped"].map(|name| {
+        let metrics = super::lines(&path.join(format!("{name}/metrics.jsonl")));
+        number(&metrics[0], "train_ppl")
+    });
+    assert!((dropped / plain - 1.0).abs() > 1e-3, "{plain} and {dropped}");
+    // A run that goes on from it keeps both.
+    train("--from short --head mos --dropout-latent 0.1 --steps 4 --lr 1e-12 --out both");
+    train("--from both --head mos --steps 4 --lr 1e-12 --out again");
+    assert_eq!(head("again"), head("both"));
+    assert_eq!(head("both")["precision"], "bf16");
+    refused(
+        path,
+        "train --from mos --head mos --components 3 --out refused",
+        &["has the head mos", "with its own settings but --precision and --dropout-latent"],
+    );
 }
 
 #[test]
@@ -441,11 +521,13 @@ fn an_origin_that_became_a_model_of_other_sizes_is_refused() {
     }
     fs::remove_file(run.join("metrics.jsonl")).unwrap();
     runs::note_hashes(&run).unwrap();
-    fs::remove_dir_all(path.join("origin")).unwrap();
-    objects(path, &origin.replace("--layers 1", "--layers 2"));
-    let errors = stderr(&super::run(path, "train --resume run"), 2);
-    assert!(
-        errors.contains("origin`: its model has other sizes than the run that goes on from it"),
-        "{errors}"
-    );
+    for (size, other) in [("--layers 1", "--layers 2"), ("--attention-heads 2", "--attention-heads 4")] {
+        fs::remove_dir_all(path.join("origin")).unwrap();
+        objects(path, &origin.replace(size, other));
+        let errors = stderr(&super::run(path, "train --resume run"), 2);
+        assert!(
+            errors.contains("origin`: its model has other sizes than the run that goes on from it"),
+            "{other}: {errors}"
+        );
+    }
 }

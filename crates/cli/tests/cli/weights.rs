@@ -132,7 +132,15 @@ fn a_trained_model_goes_out_and_comes_back() {
         "import --weights model.safetensors --data data --vocab first/vocab.txt --out again --json",
     );
     assert!(weights("first") == weights("again"));
-    for line in ["train --resume again", "train --from again --out tuned"] {
+    let in_vain = "import --weights model.safetensors --data data --plif-bound 3 --out bounded";
+    let errors = stderr(&super::run(path, in_vain), 0);
+    assert_eq!(errors, "--plif-bound has no effect: the mos head has no PLIF\n");
+    for line in [
+        "train --resume again",
+        "train --from again --out tuned",
+        "eval again --split train",
+        "eval again --dynamic",
+    ] {
         let errors = stderr(&super::run(path, line), 2);
         let expected =
             "error: run `again` was imported with --vocab, without a training text: it is not trained\n";

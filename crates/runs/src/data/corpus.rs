@@ -44,7 +44,7 @@ impl Corpus {
     /// [`TokenFile`](super::TokenFile): it may be larger than memory. With [`characters`](TextConfig::characters), a
     /// single file `text8` will do, whose last tenth is the validation and test text.
     ///
-    /// A folder may do without the test text, which is then empty.
+    /// A folder may do without the test text, or have an empty file in its place; the text is then empty.
     ///
     /// The vocabulary is numbered by first appearance over the three texts in that order; with a largest
     /// [size](TextConfig::vocab_size), after [`UNKNOWN`] and [`EOS`], by frequency in the training text.
@@ -75,12 +75,12 @@ impl Corpus {
             true => reader.on_disk(&train.files)?,
             false => Tokens::Memory(reader.ids(&train.files)?),
         };
-        let (valid, test) = (reader.ids(&valid.files)?, reader.ids(&test.files)?);
+        let (valid, test) = (reader.ids(&valid.files)?, reader.test(test)?);
         Ok(Self::of_parts(reader.vocabulary, train, valid, test))
     }
 
     /// Reads `valid` and `test` of `folder` with the vocabulary of a trained model; the training text stays empty, and so does a test
-    /// text that is not there.
+    /// text that is not there or has no word.
     ///
     /// # Errors
     /// As [`load`](Self::load), and [`Error::UnknownWord`] for a token that a vocabulary without largest size lacks.
@@ -96,7 +96,7 @@ impl Corpus {
             return Ok(Self::of_parts(vocabulary, Tokens::Memory(Vec::new()), valid, test));
         }
         let valid = reader.ids(&Source::find(folder, "valid")?.files)?;
-        let test = reader.ids(&Source::of_test(folder)?.files)?;
+        let test = reader.test(&Source::of_test(folder)?)?;
         Ok(Self::of_parts(reader.vocabulary, Tokens::Memory(Vec::new()), valid, test))
     }
 
@@ -292,6 +292,14 @@ impl Reader<'_> {
             Ok(())
         })?;
         Ok(ids)
+    }
+
+    /// The test text: a file without a word is as good as none.
+    fn test(&mut self, source: &Source) -> Result<Vec<u32>> {
+        match self.ids(&source.files) {
+            Err(Error::EmptyFile { .. }) if !source.sharded => Ok(Vec::new()),
+            read => read,
+        }
     }
 
     fn on_disk(&mut self, files: &[PathBuf]) -> Result<Tokens> {

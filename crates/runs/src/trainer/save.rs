@@ -9,13 +9,14 @@ use super::{Clock, Trainer};
 use crate::difference::unchanged;
 use crate::error::{Error, Result};
 use crate::folder::{AVERAGE, Folder, MODEL, STATE};
+use crate::settings::is_time_over;
 use crate::state::Best;
 use crate::task::Task;
 
 /// Where a run's folder says that training goes on.
 enum Found {
-    /// At its checkpoint: the lines of its metrics, and whether its best model is of this very moment.
-    Checkpoint { metrics: String, is_now: bool },
+    /// At its checkpoint: the lines of its metrics, and whether the file of its best model may be that of another moment.
+    Checkpoint { metrics: String, saves_best: bool },
     /// At its beginning, from these weights if there are any.
     Beginning { weights: Option<PathBuf> },
 }
@@ -97,19 +98,33 @@ impl<T: Task> Trainer<T> {
     /// [`Error::RankDiffers`] if another rank has read another checkpoint. The run is then as it was. Whatever one rank meets, all
     /// ranks are told.
     pub fn restore(&mut self, run: &Folder<T::Settings>) -> Result<bool> {
+        self.restore_or(run, |_| Ok(()))
+    }
+
+    /// As [`restore`](Self::restore), but a run at its beginning is then begun by `begin`, before anything is written. All ranks call
+    /// it, and it fails at all of them or at none.
+    ///
+    /// # Errors
+    /// As [`restore`](Self::restore), and those of `begin`.
+    pub fn restore_or<E: From<Error>>(
+        &mut self,
+        run: &Folder<T::Settings>,
+        begin: impl FnOnce(&mut Self) -> Result<(), E>,
+    ) -> Result<bool, E> {
         let all = self.peers.grid().all().clone();
         let found = self.go_back(run);
         let found = all.all_good(found)?;
         // A machine may have an older copy of the run.
         all.check_same("has_checkpoint", &matches!(found, Found::Checkpoint { .. }))?;
         all.check_same("checkpoint", &self.state)?;
-        let (metrics, is_now) = match found {
-            Found::Checkpoint { metrics, is_now } => (metrics, is_now),
+        let (metrics, saves_best) = match found {
+            Found::Checkpoint { metrics, saves_best } => (metrics, saves_best),
             Found::Beginning { weights } => {
                 all.check_same("has_best_model", &weights.is_some())?;
                 if let Some(weights) = weights {
                     self.start_from(&weights)?;
                 }
+                begin(self)?;
                 let written = self.set_back(run, "", None);
                 all.all_good(written)?;
                 return Ok(false);
@@ -120,7 +135,7 @@ impl<T: Task> Trainer<T> {
             self.check_weights("best weights", best)?;
         }
         // Before anything is written: if rank 0 cannot write, nobody waits for its rows.
-        let best = match is_now && self.task.shards().ranks().first_says(run.is_locked())? {
+        let best = match saves_best && self.task.shards().ranks().first_says(run.is_locked())? {
             true => self.whole_best()?,
             false => None,
         };
@@ -177,15 +192,28 @@ impl<T: Task> Trainer<T> {
             self.begin(position);
         }
         self.task.load(&mut self.state, &folder, self.peers.ranks())?;
-        let metrics = run.saved_metrics()?;
+        let mut metrics = run.saved_metrics()?;
+        // With more time, the validation at the end of the time before is as if it had not been.
+        let mut is_back = false;
+        if !is_time_over(self.task.procedure(), &self.state) {
+            is_back = self.state.has_displaced_best();
+            if let Some(before) = self.state.before_end.take() {
+                self.state.best = before.best;
+                let end = metrics.trim_end().rfind('\n').map_or(0, |end| end + 1);
+                metrics.truncate(end);
+            }
+        }
         // The process may have ended between the two saves. If the best model is of this very moment, the checkpoint has it.
         let is_now = self.state.best.is_some_and(|best| self.is_now(best));
         self.best = match self.state.best {
             Some(_) if is_now => Some(self.task.evaluated(&self.state)),
-            Some(_) => Some(shards.load(self.task.model().valid(), &run.best_weights()?)?),
+            Some(_) => {
+                let weights = if is_back { run.displaced_weights()? } else { run.best_weights()? };
+                Some(shards.load(self.task.model().valid(), &weights)?)
+            }
             None => None,
         };
-        Ok(Found::Checkpoint { metrics, is_now })
+        Ok(Found::Checkpoint { metrics, saves_best: is_now || is_back })
     }
 
     /// Whether the best validation was the last thing that happened.

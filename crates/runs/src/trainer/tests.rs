@@ -232,6 +232,26 @@ fn a_state_has_a_name() {
     assert_eq!(state(), RunState::Finished);
 }
 
+/// As a process leaves it that was killed between the two renames of a checkpoint, before a validation.
+#[test]
+fn a_checkpoint_that_is_being_replaced_is_read() {
+    let (_root, run) = run_of(&train(1));
+    let path = run.path().to_path_buf();
+    trainer(&train(1)).fit(Some(&run), &mut Notes::stopping_after(3)).unwrap();
+    drop(run);
+    let run = Run::open(&path).unwrap();
+    let [old, new] = ["checkpoint.old", "checkpoint.new"].map(|name| path.join(name));
+    fs::rename(run.checkpoint(), &old).unwrap();
+    assert_eq!((run.state().unwrap(), run.last_weights().unwrap()), (RunState::Stopped, old.join(MODEL)));
+    fs::rename(&old, &new).unwrap();
+    fs::create_dir(&old).unwrap();
+    assert_eq!((run.state().unwrap(), run.last_weights().unwrap()), (RunState::Stopped, new.join(MODEL)));
+    // Alone, it may be half written.
+    fs::remove_dir(&old).unwrap();
+    assert_eq!(run.state().unwrap(), RunState::NeverStarted);
+    assert!(matches!(run.last_weights(), Err(Error::NoWeights { .. })));
+}
+
 /// As after an import: a configuration and a best model, but no checkpoint.
 #[test]
 fn a_run_of_given_weights_starts_from_them() {

@@ -7,13 +7,15 @@ use crate::error::{Error, Result};
 use crate::folder::Folder;
 use crate::metrics::{EndReason, EpochMetrics, Score, ValidationMetrics};
 use crate::observer::TrainObserver;
-use crate::state::Best;
+use crate::state::{BeforeEnd, Best};
 use crate::task::{Split, Task};
 use crate::text;
 
 impl<T: Task> Trainer<T> {
     /// Scores the validation text, at the end of an epoch or inside of one, and lets the state see it. Returns `None` if the observer
     /// says stop; the state is then as before.
+    ///
+    /// Of a validation that is made only because the time is over, the state keeps what was [before](BeforeEnd) it.
     pub(super) fn validate(
         &mut self,
         observer: &mut dyn TrainObserver,
@@ -48,15 +50,21 @@ impl<T: Task> Trainer<T> {
             averaging: self.task.is_averaging(&self.state),
             best,
         };
-        self.state.unimproved += 1;
+        // A run with more time would not make one that is made because the time is over: it decides about the best model alone.
+        let counts = self.validates_after(step);
+        if !counts {
+            self.state.before_end = Some(BeforeEnd { best: self.state.best });
+        }
         if best {
             let step = (step < steps).then_some(step);
             self.state.best = Some(Best { epoch, step, nll, train_nll: Some(trained.mean()) });
             self.best = Some(weights);
-            self.state.unimproved = 0;
         }
-        if let Some(what) = self.task.validated(&mut self.state, nll, best) {
-            observer.on_message(&format!("{what} after {}", place(&metrics)));
+        if counts {
+            self.state.unimproved = if best { 0 } else { self.state.unimproved + 1 };
+            if let Some(what) = self.task.validated(&mut self.state, nll, best) {
+                observer.on_message(&format!("{what} after {}", place(&metrics)));
+            }
         }
         Ok(Some((metrics, valid)))
     }

@@ -120,7 +120,7 @@ impl Dialogue {
 /// [`Error::MissingFile`] if there is no such file, [`Error::Base`] if it cannot be opened. The items are an [`Error::Line`] for a bad
 /// line, [`Error::Base`] if the file cannot be read on, and [`Error::EmptyFile`] if it has no dialogue.
 pub fn dialogues(path: &Path) -> Result<impl Iterator<Item = Result<Dialogue>>> {
-    if !path.exists() {
+    if !path.exists() || path.is_dir() {
         return Err(Error::MissingFile { path: path.to_path_buf() });
     }
     let (mut lines, path) = (JsonLines::open(path)?, path.to_path_buf());

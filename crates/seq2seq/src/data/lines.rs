@@ -52,6 +52,11 @@ impl JsonLines {
         Ok(Self { path: path.to_path_buf(), reader, bytes: Vec::new(), line: 0 })
     }
 
+    /// The number of the line read last, from 1.
+    pub(super) fn line(&self) -> usize {
+        self.line
+    }
+
     /// An error of the line read last.
     pub(super) fn fault(&self, fault: Fault) -> Error {
         Error::Line { path: self.path.clone(), line: self.line, fault }

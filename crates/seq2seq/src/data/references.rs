@@ -30,24 +30,24 @@ impl References {
     }
 
     /// Reads the references of the pairs of `split`. As in responses, words that the vocabulary lacks become `<unk>`, and only the first
-    /// [`max_words`](super::DialogConfig::max_words) count.
+    /// [`max_words`](super::DialogConfig::max_words) count. The first of the file may differ from the response by `<unk>`; here it is the
+    /// response.
     ///
     /// # Errors
-    /// [`Error::Line`] for a bad line, also if it names another pair than the next one or its first reference is not that pair's
-    /// response; [`Error::TooFewReferences`]; [`Error::Base`] if the file cannot be read.
+    /// [`Error::Line`] for a bad line; [`Error::OtherReferences`] if it names another pair than the next one or its first reference is
+    /// not that pair's response; [`Error::TooFewReferences`]; [`Error::Base`] if the file cannot be read.
     pub fn read(path: &Path, split: &Split, vocabulary: &Vocabulary) -> Result<Self> {
         let mut lines = JsonLines::open(path)?;
         let mut pairs = split.pairs();
         let mut of_pairs = Vec::with_capacity(split.num_pairs());
         while let Some(line) = lines.read()? {
-            let references = match pairs.next() {
-                Some(pair) => references(&line, pair, split, vocabulary),
-                None => Err(Fault(format!(
-                    "one line too many: the test text has {} responses",
-                    split.num_pairs()
-                ))),
-            };
-            of_pairs.push(references.map_err(|fault| lines.fault(fault))?);
+            let line = Line::new(&line, split, vocabulary).map_err(|fault| lines.fault(fault))?;
+            let references = line.fitted(pairs.next(), split).map_err(|fault| Error::OtherReferences {
+                path: PathBuf::from(path),
+                line: lines.line(),
+                fault,
+            })?;
+            of_pairs.push(references);
         }
         let (found, expected) = (of_pairs.len(), split.num_pairs());
         if found < expected {
@@ -88,39 +88,60 @@ pub(crate) struct ReferencesLine<S> {
     pub references: Vec<S>,
 }
 
-/// The references of one line, which must be those of `pair`.
-fn references(
-    line: &Value,
-    pair: Pair,
-    split: &Split,
-    vocabulary: &Vocabulary,
-) -> Result<Vec<Vec<u32>>, Fault> {
-    let number = |name| expect(field(line, name)?, Value::as_u64, || format!("`{name}`"), "a number from 0");
-    let [dialogue, turn] = [number("dialogue")?, number("turn")?];
-    if [dialogue, turn] != [pair.dialogue as u64, pair.turn as u64] {
-        return Err(Fault(format!(
-            "references for turn {turn} of dialogue {dialogue}, but the test text's next response is turn {} of dialogue {}",
-            pair.turn, pair.dialogue
-        )));
+/// A line of a file of references, as words of the vocabulary.
+struct Line {
+    dialogue: u64,
+    turn: u64,
+    /// At least one.
+    references: Vec<Vec<u32>>,
+}
+
+impl Line {
+    fn new(line: &Value, split: &Split, vocabulary: &Vocabulary) -> Result<Self, Fault> {
+        let number =
+            |name| expect(field(line, name)?, Value::as_u64, || format!("`{name}`"), "a number from 0");
+        let [dialogue, turn] = [number("dialogue")?, number("turn")?];
+        let list = expect(field(line, "references")?, Value::as_array, || "`references`".into(), "a list")?;
+        let ids = (1..).zip(list).map(|(reference, value)| {
+            let text = expect(value, Value::as_str, || format!("reference {reference}"), "a string")?;
+            let words = text.split_whitespace().take(split.config().max_words);
+            let ids: Vec<u32> = words.map(|word| vocabulary.id(word).unwrap_or(UNK)).collect();
+            if ids.is_empty() { Err(Fault(format!("reference {reference} has no word"))) } else { Ok(ids) }
+        });
+        let references = ids.collect::<Result<Vec<_>, Fault>>()?;
+        if references.is_empty() {
+            return Err(Fault("no reference".into()));
+        }
+        Ok(Self { dialogue, turn, references })
     }
-    let list = expect(field(line, "references")?, Value::as_array, || "`references`".into(), "a list")?;
-    let ids = (1..).zip(list).map(|(reference, value)| {
-        let text = expect(value, Value::as_str, || format!("reference {reference}"), "a string")?;
-        let words = text.split_whitespace().take(split.config().max_words);
-        let ids: Vec<u32> = words.map(|word| vocabulary.id(word).unwrap_or(UNK)).collect();
-        if ids.is_empty() { Err(Fault(format!("reference {reference} has no word"))) } else { Ok(ids) }
-    });
-    let ids = ids.collect::<Result<Vec<_>, Fault>>()?;
-    let Some(first) = ids.first() else {
-        return Err(Fault("no reference".into()));
-    };
-    // A file made with another vocabulary may have `<unk>` elsewhere.
-    let same = |(one, other): (&u32, &u32)| one == other || *one == UNK || *other == UNK;
-    let response = split.response(pair);
-    if first.len() != response.len() || !first.iter().zip(response).all(same) {
-        return Err(Fault("the first reference is not the response of the test text".into()));
+
+    /// The references, which must be those of `pair`, the text's next. The first is then the response itself.
+    fn fitted(self, pair: Option<Pair>, split: &Split) -> Result<Vec<Vec<u32>>, Fault> {
+        let Self { dialogue, turn, mut references } = self;
+        let Some(pair) = pair else {
+            return Err(Fault(format!(
+                "one line too many: the test text has {} responses",
+                split.num_pairs()
+            )));
+        };
+        if [dialogue, turn] != [pair.dialogue as u64, pair.turn as u64] {
+            return Err(Fault(format!(
+                "references for turn {turn} of dialogue {dialogue}, but the test text's next response is turn {} of dialogue {}",
+                pair.turn, pair.dialogue
+            )));
+        }
+        // A file made with another vocabulary may have `<unk>` elsewhere. What the model should say is the response.
+        let same = |(one, other): (&u32, &u32)| one == other || *one == UNK || *other == UNK;
+        let response = split.response(pair);
+        if references[0].len() != response.len() || !references[0].iter().zip(response).all(same) {
+            return Err(Fault(format!(
+                "the first reference is not the response of the test text: the file was made for another text or another max_words than {}",
+                split.config().max_words
+            )));
+        }
+        references[0] = response.to_vec();
+        Ok(references)
     }
-    Ok(ids)
 }
 
 #[cfg(test)]
@@ -152,6 +173,28 @@ mod tests {
         let split = split_of(&[&["A: a'b", "B: zebra b", "A: a"]], &WORDS);
         let single = References::single(&split);
         assert_eq!(single.iter().collect::<Vec<_>>(), [&references.of(0)[..1], references.of(1)]);
+    }
+
+    #[test]
+    fn the_first_reference_is_the_response_itself() {
+        // The file's vocabulary lacked words that this one has, and had one that this one lacks.
+        let first = r#"{"dialogue": 0, "turn": 1, "references": ["a <unk> <unk>", "<unk>"]}"#;
+        let second = r#"{"dialogue": 0, "turn": 2, "references": ["zebra <unk>"]}"#;
+        let references = read(&[first, second].join("\n")).unwrap();
+        assert_eq!(references.of(0), [vec![5, 7, 6], vec![UNK]]);
+        assert_eq!(references.of(1), [vec![UNK, 6]]);
+    }
+
+    #[test]
+    fn references_of_other_responses_are_told_from_bad_lines() {
+        let cut = r#"{"dialogue": 0, "turn": 1, "references": ["a '"]}"#;
+        for text in [cut.to_string(), GOOD[1].to_string(), [GOOD[0], GOOD[1], GOOD[1]].join("\n")] {
+            assert!(matches!(read(&text), Err(Error::OtherReferences { .. })), "{text}");
+        }
+        assert!(matches!(read("{"), Err(Error::Line { .. })));
+        let message = read(cut).unwrap_err().to_string();
+        let expected = "the file was made for another text or another max_words than 38";
+        assert!(message.ends_with(expected), "{message}");
     }
 
     #[test]

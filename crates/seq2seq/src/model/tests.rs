@@ -246,16 +246,33 @@ impl ModuleVisitor for Learned<'_> {
 }
 
 #[test]
-fn dropout_acts_in_training_alone() {
+fn each_dropout_acts_at_its_own_place_and_in_training_alone() {
     let (utterances, contexts, responses) = example();
     let batch = batch_of(&utterances, &contexts, &responses);
-    let config = ModelConfig { dropout: 0.5, ..config(HeadKind::Softmax) };
-    let training = config.try_init(&Device::flex().autodiff()).unwrap();
-    let loss = |model: &Seq2Seq| values(model.loss(&batch));
-    assert_ne!(loss(&training), loss(&training));
-    let plain = training.valid();
-    assert_eq!(loss(&plain), loss(&plain));
-    assert_eq!(values(plain.encode(&batch.contexts).hidden), values(plain.encode(&batch.contexts).cell));
+    // Whether what follows the dropout of words, of u_j and of the decoder's output is random. Each follows those before it as well.
+    let random = |model: &Seq2Seq| {
+        let words: Vec<i32> = (5..VOCAB as i32).collect();
+        let step = || {
+            let state = model.decoder.zero_state(words.len());
+            values(model.step(model.indices(words.clone()), state).0)
+        };
+        let start = || values(model.encode(&batch.contexts).hidden);
+        let loss = || values(model.nll(&batch));
+        [step() != step(), start() != start(), loss() != loss()]
+    };
+    let mut plain = Seq2Seq { dropout: 0.5, ..model(HeadKind::Softmax) };
+    let start = plain.encode(&batch.contexts);
+    assert_eq!(values(start.hidden), values(start.cell));
+    assert_eq!(random(&plain), [false; 3]);
+    let training = plain.clone().train();
+    assert_eq!(random(&training), [true; 3]);
+    assert_eq!(random(&training.valid()), [false; 3]);
+    // No word is seen: biases still make u_j.
+    plain.embedding = plain.embedding.map(|weight| weight * 0.0);
+    assert_eq!(random(&plain.clone().train()), [false, true, true]);
+    // Nor is the context.
+    plain.start.weight = plain.start.weight.map(|weight| weight * 0.0);
+    assert_eq!(random(&plain.train()), [false, false, true]);
 }
 
 #[test]

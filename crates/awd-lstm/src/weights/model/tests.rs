@@ -238,6 +238,10 @@ fn everything_that_does_not_fit_is_listed_at_once() {
     }
     let nothing = changed(BTreeMap::clear);
     assert!(refused(&nothing).contains("encoder.weight or decoder.weight or decoder.bias is missing"));
+    // A tensor that would tell two sizes.
+    let mixtape = Missing { head: Some(HeadKind::Mixtape), ..missing(&config(HeadKind::Mos)) };
+    let message = nothing.model_config(&mixtape).unwrap_err().to_string();
+    assert_eq!(message.matches("gates.vectors is missing").count(), 1, "{message}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use program::chart::Chart;
 use program::device::{self, DeviceChoice, DeviceName};
 use program::failure::Failure;
-use program::files::{Force, create_folder, read_json_lines};
+use program::files::{Force, create_folder, read_json_lines, recorded};
 use program::picture;
 use program::print::{print_json, print_note, shown, wrapped};
 use runs::data::Fingerprint;
@@ -127,9 +127,14 @@ impl Analysis {
 /// Reads the text that the arguments name, in the words of the first run; `needed` contexts at least.
 fn text(args: &HeldOutArgs, runs: &[SavedRun], needed: usize) -> Result<Text, Failure> {
     let first = runs.first().ok_or("no run given: name at least one")?;
-    let data = args.data.as_ref().or(first.data.as_ref()).ok_or_else(|| {
-        first.failure("it has learned a generated text, which is in no folder: give --data DIR")
-    })?;
+    let data = match (args.data.as_deref(), first.data.as_deref()) {
+        (Some(data), _) => data,
+        (None, Some(data)) => recorded(data)?,
+        (None, None) => {
+            let reason = "it has learned a generated text, which is in no folder: give --data DIR";
+            return Err(first.failure(reason));
+        }
+    };
     let corpus = load_held_out(data, &first.text, first.vocabulary.clone())?;
     if args.split == Split::Test {
         require_test(&corpus, data)?;

@@ -1,24 +1,24 @@
 //! `dialog eval`: perplexity and BLEU of a saved run's best model.
 
 use std::collections::HashSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::Args;
 use highrank::BeamSearch;
 use program::device::DeviceChoice;
 use program::failure::Failure;
-use program::files::{Force, refuse_file};
-use program::print::print_json;
+use program::files::{Force, recorded, refuse_file};
+use program::print::{print_json, print_note};
 use program::progress::{ShareBar, Working};
 use program::statistics::decimal;
 use runs::error::check;
 use runs::files::replace;
-use seq2seq::Seq2Seq;
 use seq2seq::data::{Contexts, Corpus, Pair, References};
 use seq2seq::generate::{CONTEXTS_AT_ONCE, Response};
 use seq2seq::metrics::{BleuForm, BleuMean, BleuScores, mean_length};
 use seq2seq::train::{fingerprint, mean_nll};
+use seq2seq::{Error, Seq2Seq};
 use serde::Serialize;
 
 use super::respond::BeamArgs;
@@ -35,7 +35,7 @@ pub struct EvalArgs {
     /// Folder with valid.jsonl and test.jsonl [default: the run's].
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// File with several references for each test response [default: test_refs.jsonl of the data folder, if it is there].
+    /// File with several references for each test response [default: test_refs.jsonl of the data folder, if it is there and fits the text].
     #[arg(long, value_name = "FILE")]
     pub refs: Option<PathBuf>,
     /// Form of BLEU: four_orders, short_weights or repository_2017. Figures of different forms must not be compared.
@@ -141,20 +141,22 @@ struct HeldOut {
 impl HeldOut {
     /// Reads the text as a run has read it.
     fn load(args: &EvalArgs, saved: &Saved) -> Result<Self, Failure> {
-        let data = args.data.as_ref().unwrap_or(&saved.config.data);
+        let data = args.data.as_deref().map_or_else(|| recorded(&saved.config.data), Ok)?;
         refuse_file(data)?;
         let corpus = Corpus::load_held_out(data, saved.vocabulary.clone(), &saved.config.text)?;
         let test = corpus.test();
-        let beside = Some(data.join("test_refs.jsonl")).filter(|path| path.exists());
-        let several = args.refs.clone().or(beside);
-        let references = match &several {
-            Some(path) => References::read(path, test, corpus.vocabulary())?,
-            None => References::single(test),
+        let read = |path: &Path| References::read(path, test, corpus.vocabulary());
+        let beside = data.join("test_refs.jsonl");
+        let found = match &args.refs {
+            Some(path) => Some(read(path)?),
+            None if beside.exists() => fitting(read(&beside))?,
+            None => None,
         };
+        let (several, references) = (found.is_some(), found.unwrap_or_else(|| References::single(test)));
         let places = spread(test.num_pairs(), args.contexts);
         let all: Vec<Pair> = test.pairs().collect();
         let pairs = places.iter().map(|&place| all[place]).collect();
-        Ok(Self { corpus, references, several: several.is_some(), places, pairs })
+        Ok(Self { corpus, references, several, places, pairs })
     }
 
     /// The perplexities of a model, of the validation and of the test text.
@@ -169,7 +171,7 @@ impl HeldOut {
 
     /// The responses of a model to each context, best first. A bar shows how far it is.
     fn respond(&self, model: &Seq2Seq, search: &BeamSearch) -> Result<Vec<Vec<Response>>, Failure> {
-        let bar = ShareBar::new("responses");
+        let bar = ShareBar::new("generating responses");
         let mut responses = Vec::with_capacity(self.pairs.len());
         for pairs in self.pairs.chunks(CONTEXTS_AT_ONCE) {
             let contexts = Contexts::new(self.corpus.test(), pairs, model.window());
@@ -306,6 +308,20 @@ fn cells(scores: &BleuScores) -> [String; 4] {
 fn digits(value: f64) -> String {
     let text = format!("{value:.3}");
     text.strip_prefix('0').unwrap_or(&text).to_string()
+}
+
+/// What was read of a file that nobody asked for. If it is of other responses, a line says that it is left out.
+fn fitting(read: Result<References, Error>) -> Result<Option<References>, Failure> {
+    match read {
+        Ok(references) => Ok(Some(references)),
+        Err(error @ (Error::OtherReferences { .. } | Error::TooFewReferences { .. })) => {
+            print_note(format_args!(
+                "note: the true responses are the only references, unless --refs FILE names others: {error}"
+            ));
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// At most so many of `count` places, at equal distances.

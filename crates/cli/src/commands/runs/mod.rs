@@ -1,6 +1,7 @@
 //! `runs`: the runs below a folder, with their settings and results.
 
 use std::cmp::Ordering;
+use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -10,8 +11,9 @@ use gpt::Transformer;
 use highrank::ContextConfig;
 use program::device::{self, DeviceName};
 use program::failure::Failure;
+use program::files::absolute;
 use program::print::{path_text, print_json, print_note, shown, terminal_columns};
-use program::statistics::grouped;
+use program::statistics::{decimal, grouped};
 use runs::{EndReason, Error, Procedure, Record, RunState, Settings, kind_of_run};
 use seq2seq::train::Dialogues;
 use serde::Serialize;
@@ -30,7 +32,7 @@ pub struct RunsArgs {
     pub json: bool,
 }
 
-/// Lists runs, of language models, of models of dialogues and of transformers, with their settings, results and states. Runs that cannot be read are listed as damaged.
+/// Lists runs, of language models, of models of dialogues and of transformers, with their settings, results and states. Runs that cannot be read are listed with the reason.
 pub fn run(args: &RunsArgs) -> Result<(), Failure> {
     let mut paths = vec![];
     for folder in &args.folders {
@@ -39,8 +41,10 @@ pub fn run(args: &RunsArgs) -> Result<(), Failure> {
         }
         search(folder, &mut paths)?;
     }
+    // However they are named.
+    let mut seen = HashSet::new();
+    paths.retain(|path| seen.insert(absolute(path)));
     paths.sort();
-    paths.dedup();
     let mut runs: Vec<Listed> = paths.iter().map(|path| Listed::read(path)).collect();
     runs.sort_by(|a, b| args.sort.compare(a, b));
     if runs.is_empty() {
@@ -102,7 +106,7 @@ pub enum Order {
 }
 
 impl Order {
-    /// The order of two runs. Ones without the number come last, and damaged ones after all others.
+    /// The order of two runs. Ones without the number come last, and those that cannot be read after all others.
     fn compare(self, a: &Listed, b: &Listed) -> Ordering {
         let (Some(a), Some(b)) = (a.summary(), b.summary()) else {
             return a.summary().is_none().cmp(&b.summary().is_none());
@@ -139,7 +143,8 @@ struct Listed {
 enum Content {
     Run(Box<Summary>),
     /// Something that cannot be read.
-    Damaged {
+    Unread {
+        /// Damaged, or of another version of the program.
         state: &'static str,
         /// Why, in one line.
         reason: String,
@@ -186,7 +191,11 @@ impl Listed {
             Ok(summary) => Content::Run(Box::new(summary)),
             Err(error) => {
                 let reason = error.to_string().replace('\n', " ");
-                Content::Damaged { state: "damaged", reason }
+                let state = match error.downcast_ref() {
+                    Some(Error::RunFormat { .. }) => "other-version",
+                    _ => "damaged",
+                };
+                Content::Unread { state, reason }
             }
         };
         Self { run: path.to_path_buf(), content }
@@ -195,7 +204,7 @@ impl Listed {
     fn summary(&self) -> Option<&Summary> {
         match &self.content {
             Content::Run(summary) => Some(summary),
-            Content::Damaged { .. } => None,
+            Content::Unread { .. } => None,
         }
     }
 
@@ -212,9 +221,11 @@ impl Listed {
     fn line(&self, width: usize, narrow: bool) -> String {
         let name = shown(&self.run.display().to_string());
         match &self.content {
-            Content::Damaged { reason, .. } => format!("{name:<width$} damaged: {reason}"),
+            Content::Unread { state, reason } => {
+                format!("{name:<width$} {}: {reason}", state.replace('-', " "))
+            }
             Content::Run(run) => {
-                let number = |value: Option<f64>| value.map_or("-".into(), |value| format!("{value:.2}"));
+                let number = |value: Option<f64>| value.map_or("-".into(), |value| decimal(value, 2));
                 let ended = serde_json::to_value(run.ended).unwrap_or_default();
                 let ended = ended.as_str().unwrap_or("-");
                 let end = if narrow { String::new() } else { format!(" {:>9.0}  {ended:<15}", run.seconds) };
@@ -324,8 +335,12 @@ mod tests {
         assert!(
             wide.contains("seconds  ended") && wide.len() > narrow.len() && narrow.ends_with("test state")
         );
-        let content = Content::Damaged { state: "damaged", reason: "gone".into() };
-        let listed = Listed { run: PathBuf::from("a\u{1b}b"), content };
-        assert_eq!(listed.line(3, true), "a\\u{1b}b damaged: gone");
+        for (state, line) in
+            [("damaged", "a\\u{1b}b damaged: gone"), ("other-version", "a\\u{1b}b other version: gone")]
+        {
+            let content = Content::Unread { state, reason: "gone".into() };
+            let listed = Listed { run: PathBuf::from("a\u{1b}b"), content };
+            assert_eq!(listed.line(3, true), line);
+        }
     }
 }

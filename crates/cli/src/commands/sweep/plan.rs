@@ -169,6 +169,13 @@ impl<'a> Planner<'a> {
             let head = other.head;
             return Err(format!("--for names the head {head}, which is not among --heads").into());
         }
+        let mut named = HashSet::new();
+        for of in &args.per_head {
+            if let Some(axis) = of.settings.iter().find(|axis| !named.insert((of.head, &axis.flag))) {
+                let (head, flag) = (of.head, &axis.flag);
+                return Err(format!("--for {head} has {flag} twice: leave one of them out").into());
+            }
+        }
         if let Some((option, place)) = chosen_twice(args) {
             return Err(format!(
                 "--set {place} and {option} choose the same, and --set has the last word: leave one of them out"
@@ -192,12 +199,7 @@ impl<'a> Planner<'a> {
         let own = || self.args.per_head.iter().filter(|of| of.head == head).flat_map(|of| &of.settings);
         let of_all = self.args.grid.axes.iter();
         let of_all = of_all.filter(|axis| own().all(|other| other.flag != axis.flag));
-        let mut axes: Vec<Axis> = vec![];
-        // The last one given of a head that has several `--for`.
-        for axis in of_all.chain(own()) {
-            axes.retain(|other| other.flag != axis.flag);
-            axes.push(axis.clone());
-        }
+        let mut axes: Vec<Axis> = of_all.chain(own()).cloned().collect();
         axes.retain(|axis| missing_part(head, &axis.flag).is_none());
         if let Some(budgets) = &self.args.parameters {
             axes.push(Axis::new(PARAMETERS, budgets.0.iter().map(usize::to_string)));

@@ -212,6 +212,7 @@ fn what_cannot_be_planned_is_one_line() {
             "--set train.lr_decay and --lr-decay-from choose",
         ),
         ("--for mos:lr=3 --set train.lr=5", "--set train.lr and --for mos:lr choose the same"),
+        ("--for mos:lr=3 --for mos:clip=1,lr=7:9", "--for mos has lr twice"),
         ("--seeds 1,2 --set train.seed=3", "--set train.seed and --seeds choose the same"),
         (
             "--parameters 30000 --set model.d_embedding=9",

@@ -35,7 +35,7 @@ pub struct TransformerArgs {
     pub run: Option<PathBuf>,
     /// Start from the best model of this run instead of random weights, with its text and sizes. Its softmax goes on as --head, from
     /// the same function where that head starts there, as a mixture with linear contexts or a PLIF does; any other head goes on as itself,
-    /// with what it has learned.
+    /// with what it has learned, whatever --precision and --dropout-latent are now.
     #[arg(long, value_name = "RUN", requires = "head", conflicts_with_all = [
         "run", "untied", "vocab_size", "lower_case", "characters", "d_model", "d_embedding", "d_ff", "parameters", "layers",
         "attention-heads", "context",

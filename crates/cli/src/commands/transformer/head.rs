@@ -32,7 +32,7 @@ pub struct HeadArgs {
     /// Give the output layer a matrix of its own instead of the embedding's.
     #[arg(long)]
     pub untied: bool,
-    /// Dropout on the latent contexts of a mixture [default: 0].
+    /// Dropout on the latent contexts of a mixture [default: 0; with --from and the run's head, the run's].
     #[arg(long, value_name = "P", value_parser = finite)]
     pub dropout_latent: Option<f64>,
     /// Pieces of a PLIF [default: 1000].

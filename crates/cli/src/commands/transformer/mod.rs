@@ -4,16 +4,17 @@ mod args;
 mod head;
 
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use awd_lstm::language::{Language, LanguageConfig};
 use burn::module::Module;
 use burn::tensor::Device;
 use gpt::{Gpt, GptConfig, GptTask, RunConfig, RunFolder, TrainConfig, Trainer, Transformer, evaluate};
-use highrank::{ContextConfig, HeadConfig, LogitMapConfig};
+use highrank::{ContextConfig, HeadConfig, LogitMapConfig, Precision, TimeAxis};
 use program::args::TokenArgs;
 use program::device;
 use program::failure::Failure;
-use program::files::refuse_file;
+use program::files::{recorded, refuse_file};
 use program::print::{print_json, print_note, with_bits};
 use program::progress::ShareBar;
 use program::ranks::{agree, refuse};
@@ -56,6 +57,15 @@ impl Text {
         text.validate()?;
         let mut config = LanguageConfig::default();
         config.vocab = text.vocab_size.map_or(config.vocab, |size| size.min(config.vocab));
+        // The language's own check names sizes that no option sets.
+        let least = 1 + config.topics + config.favourites;
+        if config.vocab < least {
+            return Err(format!(
+                "vocab_size is {}, but must be at least {least} for the generated language: give more, or --data",
+                config.vocab
+            )
+            .into());
+        }
         let language = Language::new(config)?;
         Ok(Self { corpus: language.corpus()?, language: Some(language) })
     }
@@ -94,9 +104,17 @@ struct Outcome {
 /// What `eval` prints.
 #[derive(Debug, Serialize)]
 struct Evaluated {
+    run: String,
+    head: String,
+    parameters: usize,
     weights: Weights,
     #[serde(flatten)]
     scores: Scores,
+    /// Predicted tokens.
+    tokens: usize,
+    /// Wall-clock time of scoring.
+    seconds: f64,
+    device: String,
 }
 
 /// What a training begins with at one process.
@@ -193,13 +211,12 @@ fn continue_from(args: &TransformerArgs, path: &Path) -> Result<Ready, Failure> 
     origin.best_weights()?;
     let head = (&of_run.head.context, &of_run.head.logit_map);
     let is_softmax = matches!(head, (ContextConfig::Direct(_), LogitMapConfig::Identity));
-    let facets = match args.head.facets {
-        // Another head keeps its own.
-        None if !is_softmax => of_run.facets,
-        _ => args.head.facets(of_run.layers, of_run.context),
-    };
     // A head that goes on as itself has its own settings where none are given.
     let itself = config.preset == args.head.head.name();
+    let facets = match args.head.facets {
+        None if itself || !is_softmax => of_run.facets,
+        _ => args.head.facets(of_run.layers, of_run.context),
+    };
     let asked = if itself { args.head.or_those_of(&of_run.head) } else { args.head.clone() };
     let HeadConfig { d_embedding, vocab, tied, .. } = of_run.head;
     let head = asked.config(of_run.d_model, d_embedding, facets, vocab, of_run.head.rows());
@@ -217,16 +234,17 @@ fn continue_from(args: &TransformerArgs, path: &Path) -> Result<Ready, Failure> 
                 .into(),
         );
     }
-    if !is_softmax && (model.head != of_run.head || model.facets != of_run.facets) {
+    if !is_softmax && !keeps_head(of_run, &model) {
         return Err(format!(
-            "`{}` has the head {}: a softmax goes on as another head, every other one as itself",
+            "`{}` has the head {}: a softmax goes on as another head, every other one as itself, with its own settings but \
+             --precision and --dropout-latent",
             path.display(),
             config.preset
         )
         .into());
     }
     model.validate()?;
-    let data = args.data.as_deref().or(config.data_folder());
+    let data = folder_of(args.data.as_deref(), &config)?;
     let text = Text::load(data, &config.text, None)?;
     config.corpus.check(&text.corpus)?;
     let config = RunConfig {
@@ -243,10 +261,28 @@ fn continue_from(args: &TransformerArgs, path: &Path) -> Result<Ready, Failure> 
     Ok((folder, config, text))
 }
 
+/// Whether one model goes on as the other with its head as it is: all that the head has learned fits, whatever its precision and
+/// latent dropout are now.
+fn keeps_head(before: &GptConfig, now: &GptConfig) -> bool {
+    // Without latent features there is nothing to drop, and nothing is set.
+    let learned = |head: &HeadConfig| {
+        head.clone().with_precision(Precision::Full).with_latent_dropout(0.0, TimeAxis::Second)
+    };
+    learned(&before.head) == learned(&now.head) && before.facets == now.facets
+}
+
+/// The folder of the text: the given one, or the run's; none of a text that is generated.
+fn folder_of<'a>(given: Option<&'a Path>, config: &'a RunConfig) -> Result<Option<&'a Path>, Failure> {
+    match given {
+        Some(_) => Ok(given),
+        None => config.data_folder().map(recorded).transpose(),
+    }
+}
+
 /// A run that goes on; rank 0 has locked it.
 fn resume(args: &TransformerArgs, run: RunFolder) -> Result<Ready, Failure> {
     let config = run.config()?;
-    let text = Text::load(args.data.as_deref().or(config.data_folder()), &config.text, None)?;
+    let text = Text::load(folder_of(args.data.as_deref(), &config)?, &config.text, None)?;
     config.corpus.check(&text.corpus)?;
     Ok((Folder::Old(run), config, text))
 }
@@ -277,8 +313,11 @@ impl Kind for &Text {
             }
             let run = RunFolder::open(origin)?;
             let (of_run, now) = (run.config()?.model, trainer.task().model_config());
-            let is_itself = of_run.head == now.head && of_run.facets == now.facets;
-            let before = GptConfig { dropout: now.dropout, ..of_run }.try_init(trainer.task().device())?;
+            let is_itself = keeps_head(&of_run, now);
+            // As itself it has the precision and the latent dropout that are asked for.
+            let head = if is_itself { now.head.clone() } else { of_run.head.clone() };
+            let before =
+                GptConfig { head, dropout: now.dropout, ..of_run }.try_init(trainer.task().device())?;
             if !before.takes_head_of(trainer.model()) {
                 let origin = origin.display();
                 return Err(format!(
@@ -291,7 +330,10 @@ impl Kind for &Text {
         // All have read it before they score it together.
         let (before, is_itself) = agree(ranks, read())?;
         // A head that goes on as itself keeps what it has learned.
-        let model = if is_itself { before } else { before.with_head_of(trainer.model().clone()) };
+        let model = match is_itself {
+            true => before,
+            false => before.with_head_of(trainer.model().clone(), &trainer.task().model_config().head),
+        };
         agree(ranks, trainer.start_with(model).map_err(Failure::from))
     }
 
@@ -371,7 +413,7 @@ pub fn eval(args: &EvalArgs) -> Result<(), Failure> {
     }
     let run = RunFolder::open(&args.run)?;
     let config = run.config()?;
-    let data = args.data.as_deref().or(config.data_folder());
+    let data = folder_of(args.data.as_deref(), &config)?;
     let (weights, file) = match (args.weights, run.best_weights()) {
         (Some(weights), _) => (weights, weights.file(&run)?),
         // It was stopped before its first validation.
@@ -382,7 +424,8 @@ pub fn eval(args: &EvalArgs) -> Result<(), Failure> {
         }
         (None, file) => (Weights::Best, file?),
     };
-    let device = device::open(device::resolve(args.device))?;
+    let name = device::resolve(args.device);
+    let device = device::open(name)?;
     let of_training = args.split == Some(Split::Train);
     let vocabulary = if of_training { None } else { Some(run.vocabulary()?) };
     let text = Text::load(data, &config.text, vocabulary)?;
@@ -391,7 +434,7 @@ pub fn eval(args: &EvalArgs) -> Result<(), Failure> {
     }
     let model = load_weights(config.model.try_init(&device)?, &file)?;
     let train = config.train.clone().with_eval_tokens(args.max_tokens);
-    let mut scores = Scores::default();
+    let (mut scores, mut tokens, started) = (Scores::default(), 0, Instant::now());
     for split in args.split.map_or(vec![Split::Valid, Split::Test], |split| vec![split]) {
         let ids = match split {
             Split::Train => first(text.corpus.train(), args.max_tokens),
@@ -402,6 +445,7 @@ pub fn eval(args: &EvalArgs) -> Result<(), Failure> {
             }
         };
         let score = score(split.what(), &model, &ids, &train)?;
+        tokens += score.tokens;
         scores.set(split, score.perplexity(), score.accuracy());
         if split == Split::Test {
             scores.floor_ppl = text.floor_ppl(score.tokens + 1);
@@ -409,7 +453,17 @@ pub fn eval(args: &EvalArgs) -> Result<(), Failure> {
     }
     if args.json {
         let (characters, bits) = (config.text.characters, scores.bits());
-        print_json(&with_bits(&Evaluated { weights, scores }, characters, &bits));
+        let evaluated = Evaluated {
+            run: args.run.display().to_string(),
+            head: config.preset,
+            parameters: model.num_params(),
+            weights,
+            scores,
+            tokens,
+            seconds: started.elapsed().as_secs_f64(),
+            device: name.to_string(),
+        };
+        print_json(&with_bits(&evaluated, characters, &bits));
     } else {
         println!("{}", scores.text(config.text.characters));
     }

@@ -32,12 +32,12 @@ fn splits_on_blanks_and_ends_every_line() {
 fn names_what_is_wrong_with_a_file() {
     let good = b"a b\n".as_slice();
     let cases: [(&[u8], &str); 3] = [
-        (b"a\nb \xff c\n", "test.txt`, line 2: not UTF-8"),
-        (b"", "test.txt` is empty"),
-        (b" \n\n", "test.txt` is empty"),
+        (b"a\nb \xff c\n", "valid.txt`, line 2: not UTF-8"),
+        (b"", "valid.txt` is empty"),
+        (b" \n\n", "valid.txt` is empty"),
     ];
     for (bytes, expected) in cases {
-        let message = Corpus::load(folder(good, good, bytes).path(), &WORDS).unwrap_err().to_string();
+        let message = Corpus::load(folder(good, bytes, good).path(), &WORDS).unwrap_err().to_string();
         assert!(message.contains(expected), "{message}");
         assert!(!message.contains('\n'));
     }
@@ -52,6 +52,28 @@ fn tells_a_missing_file_from_a_missing_folder() {
     );
     let nowhere = folder.path().join("nowhere");
     assert!(matches!(Corpus::load(&nowhere, &WORDS), Err(Error::MissingFolder { path }) if path == nowhere));
+}
+
+#[test]
+fn a_test_text_without_a_word_is_as_good_as_none() {
+    let folder = folder(b"a b\n", b"b\n", b"");
+    let path = folder.path();
+    let load = || {
+        let corpus = Corpus::load(path, &WORDS).unwrap();
+        let held_out = Corpus::load_held_out(path, corpus.vocabulary().clone(), &WORDS).unwrap();
+        assert!(corpus.test().is_empty() && held_out.test().is_empty());
+        [Fingerprint::of(&corpus), Fingerprint::of(&held_out)]
+    };
+    let empty = load();
+    fs::write(path.join("test.txt"), " \n\n").unwrap();
+    assert_eq!(load(), empty);
+    fs::remove_file(path.join("test.txt")).unwrap();
+    assert_eq!(load(), empty);
+    // Of several files each must hold text.
+    fs::create_dir(path.join("test")).unwrap();
+    fs::write(path.join("test/a"), "").unwrap();
+    let message = Corpus::load(path, &WORDS).unwrap_err().to_string();
+    assert!(message.contains("a` is empty"), "{message}");
 }
 
 #[test]

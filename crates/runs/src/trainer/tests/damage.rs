@@ -87,6 +87,31 @@ fn a_given_model_that_cannot_be_written_makes_no_run() {
     run.best_weights().unwrap();
 }
 
+/// As an import leaves it that was killed between the weights and the configuration.
+#[test]
+fn a_start_that_was_cut_off_leaves_room_for_another() {
+    let root = tempfile::tempdir().unwrap();
+    let (path, trainer) = (root.path(), trainer(&train(1)));
+    let import = || {
+        let made = Run::create_with_best(path, &config(&train(1)), corpus().vocabulary(), trainer.model());
+        drop(made.unwrap());
+        fs::remove_file(path.join("config.json")).unwrap();
+        // A configuration that was there is no cut-off start's.
+        assert!(Run::exists(path));
+        crate::hashes::note(path, &["vocab.txt", "best/model.safetensors"]).unwrap();
+        assert!(!Run::exists(path));
+    };
+    import();
+    import();
+    // Nor is what somebody else put there.
+    let other = path.join("best/other");
+    fs::write(&other, "").unwrap();
+    assert!(Run::exists(path));
+    fs::remove_file(&other).unwrap();
+    let run = Run::create(path, &config(&train(1)), corpus().vocabulary()).unwrap();
+    assert!(matches!(run.best_weights(), Err(Error::NoWeights { .. })));
+}
+
 #[test]
 fn what_reads_a_run_notices_damage_too() {
     let (_root, run) = run_of(&train(1));

@@ -53,6 +53,53 @@ fn an_extended_run_is_one_that_was_started_for_longer() {
     assert_eq!(run.config().unwrap().extensions, [change(2, 2, 3), change(3, 3, 5)]);
 }
 
+/// The validation at the end of the time is as if it had not been: the rule sees the same losses, and an earlier best model is the
+/// best again.
+#[test]
+fn a_run_of_more_time_is_one_that_had_it_from_the_start() {
+    let time = |minutes| Extension { max_minutes: Some(minutes), ..Extension::default() };
+    let state = |trainer: &Trainer<TinyTask>| {
+        let state = trainer.state();
+        (state.best, state.unimproved, state.before_end, state.task.clone())
+    };
+    for validate_every in [None, Some(7)] {
+        let config = Train { lr: 0.02, validate_every, ..train(3) };
+        let (_root, straight) = run_of(&config);
+        let mut expected = trainer(&config);
+        finished(expected.fit(Some(&straight), &mut Silent).unwrap());
+
+        let (_root, run) = run_of(&config);
+        let mut displaced = vec![];
+        // Steps and validations up to a step after which none is due.
+        for pause in [12, 29, 24] {
+            let longer = run.extend(&time(1e3)).unwrap();
+            let mut first = trainer(&longer.config().unwrap().train);
+            first.restore(&longer).unwrap();
+            // A process that is killed before it saves anything.
+            let mut first = trainer(&run.config().unwrap().train);
+            first.restore(&run).unwrap();
+            let stopped = first.fit(Some(&run), &mut Notes::stopping_after(pause)).unwrap();
+            assert_eq!(stopped, Fitted::Stopped);
+            let before = state(&first);
+            let (ended, last) = go_on(&run.extend(&time(1e-9)).unwrap());
+            assert_eq!(last.ended, EndReason::Time);
+            let after = state(&ended);
+            assert_eq!((after.1, &after.3), (before.1, &before.3));
+            assert_eq!(after.2.unwrap().best, before.0);
+            assert!(last.best_step.is_some() && after.0 != before.0);
+            displaced.push(ended.state().has_displaced_best());
+            // Without more time it stays as it is.
+            let (same, last) = go_on(&run);
+            assert_eq!((state(&same), last.ended), (after, EndReason::Time));
+        }
+        assert_eq!(displaced, [validate_every.is_some(), true, true]);
+        let (got, last) = go_on(&run.extend(&time(1e3)).unwrap());
+        assert_eq!(last.ended, EndReason::Epochs);
+        assert_eq!(state(&got), state(&expected));
+        assert!(outcome(&run) == outcome(&straight), "{validate_every:?}");
+    }
+}
+
 #[test]
 fn what_leaves_nothing_to_train_is_refused() {
     let (_root, run) = run_of(&train(2));
@@ -60,7 +107,7 @@ fn what_leaves_nothing_to_train_is_refused() {
     assert!(refused(&run, &epochs(1)).ends_with("epochs is 1, but epoch 2 is done: give more"));
     assert!(refused(&run, &epochs(0)).contains("epochs is 0"));
     let patience = Extension { patience: Some(4), ..Extension::default() };
-    assert!(refused(&run, &patience).contains("epoch 2 is done"));
+    assert!(refused(&run, &patience).ends_with("epoch 2 of 2 is done: give more epochs"));
     // What it has already changes nothing.
     let same = run.extend(&Extension { device: Some("flex".into()), ..epochs(2) }).unwrap();
     assert!(same.config().unwrap().extensions.is_empty());
@@ -86,6 +133,16 @@ fn a_run_without_a_checkpoint_can_be_extended() {
     go_on(&longer);
     assert_eq!(run.config().unwrap(), longer.config().unwrap());
     assert_eq!(run.metrics().unwrap().lines().count(), 3);
+}
+
+#[test]
+fn a_start_that_fails_writes_no_extension() {
+    let (_root, run) = run_of(&train(1));
+    let before = contents(&run);
+    let longer = run.extend(&epochs(2)).unwrap();
+    let gone = |_: &mut Trainer<TinyTask>| Err(Error::EmptyFile { path: "origin".into() });
+    assert!(trainer(&train(2)).restore_or(&longer, gone).is_err());
+    assert_eq!(contents(&run), before);
 }
 
 #[test]
@@ -119,8 +176,8 @@ fn a_run_whose_time_was_over_goes_on_where_it_was() {
         fs::read(file).unwrap()
     };
     assert!(weights(&trainer) == weights(&straight));
-    // The validation at the first end, two epochs and the end.
-    assert_eq!(run.metrics().unwrap().lines().count(), 4);
+    // Two epochs and the end, but not the validation at the first end.
+    assert_eq!(run.metrics().unwrap().lines().count(), 3);
 }
 
 #[test]

@@ -165,7 +165,7 @@ fn an_extended_run_is_one_that_was_started_for_longer() {
 
     let refused = |change: &Extension| refused_extension(&folder, change);
     assert!(refused(&epochs(1)).ends_with("epochs is 1, but epoch 2 is done: give more"));
-    assert!(refused(&patience(9)).ends_with("epochs is 2, but epoch 2 is done: give more"));
+    assert!(refused(&patience(9)).ends_with("`: epoch 2 of 2 is done: give more epochs"));
     assert!(refused(&patience(2)).contains("patience is 2, but 3 in the run: it can only grow"));
     let minutes = Extension { max_minutes: Some(3.0), ..Extension::default() };
     assert!(refused(&minutes).contains("no limit of time"));
