@@ -46,6 +46,8 @@ struct Metrics {
     /// Steps of the epoch, if the text was validated within it.
     steps: Option<f64>,
     valid_ppl: Option<f64>,
+    /// On the last line.
+    best_epoch: Option<f64>,
 }
 
 /// A run's validation perplexities.
@@ -123,7 +125,7 @@ impl Curve {
         } else {
             return Err(Error::NotARun { path: folder.to_path_buf(), missing: METRICS }.into());
         };
-        let (mut axis, mut points) = ("epoch", vec![]);
+        let (mut axis, mut points, mut given) = ("epoch", vec![], f64::INFINITY);
         for (number, line) in text.lines().enumerate() {
             let metrics: Metrics = serde_json::from_str(line).map_err(|error| Error::Damaged {
                 path: path.clone(),
@@ -139,13 +141,15 @@ impl Curve {
                     axis = "step";
                     points.push((step, ppl));
                 }
+                // The model that training started from was the best one.
+                (None, None) if metrics.best_epoch == Some(0.0) => given = ppl,
                 (None, None) => {}
             }
         }
         if points.is_empty() {
             return Err(nothing.into());
         }
-        let best_valid_ppl = points.iter().map(|point| point.1).fold(f64::INFINITY, f64::min);
+        let best_valid_ppl = points.iter().map(|point| point.1).fold(given, f64::min);
         Ok(Self { run: last_part(folder), axis, best_valid_ppl, points })
     }
 }
@@ -197,6 +201,13 @@ mod tests {
             run(&CurvesArgs { force, ..args(&[folder.path()], folder.path()) }).unwrap();
             assert_eq!(fs::read_to_string(folder.path().join("curves.svg")).unwrap(), svg);
         }
+    }
+
+    #[test]
+    fn the_given_model_may_be_the_best() {
+        let lines = "{\"epoch\":1,\"valid_ppl\":90.5}\n{\"best_epoch\":0,\"valid_ppl\":80.25}\n";
+        let curve = Curve::read(run_of(lines).path()).unwrap();
+        assert_eq!((curve.best_valid_ppl, curve.points), (80.25, vec![(1.0, 90.5)]));
     }
 
     #[test]
