@@ -26,7 +26,7 @@ use crate::training::{Folder, Job, Kind, Output, absolute, device_of, extend, lo
 
 /// Options of `dialog train`.
 #[derive(Debug, Clone, Args)]
-#[command(allow_negative_numbers = true)]
+#[command(allow_negative_numbers = true, after_help = "Rarer options are in crates/seq2seq/README.md.")]
 pub struct TrainArgs {
     /// Folder with train.jsonl, valid.jsonl and test.jsonl.
     #[arg(long, value_name = "DIR", required_unless_present = "resume")]
@@ -37,7 +37,7 @@ pub struct TrainArgs {
     pub resume: Option<PathBuf>,
     /// With --resume and --device: continue on another device than the run's. What it computes differs by rounding and in
     /// its random numbers; config.json records the change.
-    #[arg(long, requires = "device")]
+    #[arg(hide = true, long, requires = "device")]
     pub change_device: bool,
     /// Folder to write the run to [default: a new one under runs/].
     #[arg(long, value_name = "RUN")]

@@ -17,7 +17,7 @@ use super::head::HeadArgs;
 /// A vocabulary of fewer words than --vocab-size is padded to that size with rows that stand for no word. Sizes and steps without
 /// a default here depend on the text: more for --data.
 #[derive(Debug, Clone, Parser)]
-#[command(version, allow_negative_numbers = true)]
+#[command(version, allow_negative_numbers = true, after_help = "Rarer options are in crates/gpt/README.md.")]
 pub struct TransformerArgs {
     /// Folder with train.txt, valid.txt and test.txt, or with folders train, valid and test of such files.
     #[arg(long, value_name = "DIR")]
@@ -26,7 +26,7 @@ pub struct TransformerArgs {
     #[arg(long, value_name = "RUN")]
     pub out: Option<PathBuf>,
     /// Train nothing: perplexities of the model of this run.
-    #[arg(long, value_name = "RUN", conflicts_with_all = [
+    #[arg(hide = true, long, value_name = "RUN", conflicts_with_all = [
         "out", "head", "components", "activation", "start", "facets", "untied", "dropout_latent", "knots", "plif_bound", "cap", "units",
         "precision", "vocab_size", "lower_case", "characters", "d_model", "d_embedding", "d_ff", "parameters", "layers", "attention-heads",
         "context", "dropout", "steps", "epochs", "rounds", "batch", "lr", "warmup", "weight-decay", "clip", "valid-tokens", "no-test", "seed",
@@ -88,14 +88,14 @@ impl Knobs for GptKnobs {
                                given several times. It has the last word";
     #[rustfmt::skip]
     const ALL: &'static [Knob] = &[
-        Knob::new("attention-heads", "model.attention_heads", Form::Plain, "N", "Attention heads of a layer [default: 4]"),
+        Knob::new("attention-heads", "model.attention_heads", Form::Plain, "N", "Attention heads of a layer [default: 4]").rare(),
         Knob::new("dropout", "model.dropout", Form::Plain, "P", "Dropout after the embedding and in each layer [default: 0.1]"),
         Knob::new("batch", "train.batch", Form::Plain, "N", "Sequences of a step [default: 16]"),
         Knob::new("lr", "train.lr", Form::Plain, "LR", "Highest learning rate, which then falls as a cosine that would reach 0 one step after the last [default: 0.5 / width]"),
-        Knob::new("weight-decay", "train.weight_decay", Form::Plain, "W", "Weight decay of AdamW [default: 0.01]"),
-        Knob::new("clip", "train.clip", Form::Plain, "NORM", "Largest norm of the gradient, over all parameters together [default: 1]"),
-        Knob::new("valid-tokens", "train.valid_tokens", Form::Plain, "N", "Tokens of the validation text that a round ends with [default: 20000]"),
-        Knob::new("eval-tokens", "train.eval_tokens", Form::Plain, "N", "Tokens of validation and test text that are scored at the end [default: all]"),
+        Knob::new("weight-decay", "train.weight_decay", Form::Plain, "W", "Weight decay of AdamW [default: 0.01]").rare(),
+        Knob::new("clip", "train.clip", Form::Plain, "NORM", "Largest norm of the gradient, over all parameters together [default: 1]").rare(),
+        Knob::new("valid-tokens", "train.valid_tokens", Form::Plain, "N", "Tokens of the validation text that a round ends with [default: 20000]").rare(),
+        Knob::new("eval-tokens", "train.eval_tokens", Form::Plain, "N", "Tokens of validation and test text that are scored at the end [default: all]").rare(),
         Knob::new("no-test", "train.test", Form::Inverse, "BOOL", "Do not score the best model on the test text").rare(),
         Knob::new("seed", "train.seed", Form::Plain, "SEED", "Seed of everything random [default: 28]"),
     ];
@@ -117,7 +117,7 @@ pub struct ModelArgs {
     #[arg(long, value_name = "D")]
     pub d_embedding: Option<usize>,
     /// Width of the feed-forward part of a layer [default: four times --d-model].
-    #[arg(long, value_name = "D")]
+    #[arg(hide = true, long, value_name = "D")]
     pub d_ff: Option<usize>,
     /// Choose --d-ff so that the model has as nearly as it can so many parameters, to compare heads at equal size.
     #[arg(long, value_name = "N", conflicts_with = "d_ff")]
@@ -141,10 +141,10 @@ pub struct TrainingArgs {
     #[arg(long, value_name = "N", conflicts_with = "rounds")]
     pub epochs: Option<usize>,
     /// Rounds of as many steps each, with validation after each [default: at most 4, to divide the steps].
-    #[arg(long, value_name = "N")]
+    #[arg(hide = true, long, value_name = "N")]
     pub rounds: Option<usize>,
     /// Steps in which the learning rate rises [default: a tenth].
-    #[arg(long, value_name = "N")]
+    #[arg(hide = true, long, value_name = "N")]
     pub warmup: Option<usize>,
 }
 

@@ -19,7 +19,7 @@ pub struct HeadArgs {
     pub components: Option<usize>,
     /// Contexts of a mixture: linear or residual, which start at the softmax, or tanh, the papers', which start at random
     /// [default: linear].
-    #[arg(long)]
+    #[arg(hide = true, long)]
     pub activation: Option<Activation>,
     /// Where the contexts of a mixture start that are not tanh: at the softmax, with noise of this spread on their weights, or
     /// random [default: 0.02].
@@ -33,19 +33,19 @@ pub struct HeadArgs {
     #[arg(long)]
     pub untied: bool,
     /// Dropout on the latent contexts of a mixture [default: 0; with --from and the run's head, the run's].
-    #[arg(long, value_name = "P", value_parser = finite)]
+    #[arg(hide = true, long, value_name = "P", value_parser = finite)]
     pub dropout_latent: Option<f64>,
     /// Pieces of a PLIF [default: 1000].
-    #[arg(long)]
+    #[arg(hide = true, long)]
     pub knots: Option<usize>,
     /// T of a PLIF, which bends on [-T, T] [default: 20].
-    #[arg(long, value_name = "T", value_parser = finite)]
+    #[arg(hide = true, long, value_name = "T", value_parser = finite)]
     pub plif_bound: Option<f64>,
     /// Largest logit of a soft cap [default: 30].
-    #[arg(long, value_name = "C", value_parser = finite)]
+    #[arg(hide = true, long, value_name = "C", value_parser = finite)]
     pub cap: Option<f64>,
     /// Sigmoids of a monotonic network [default: 16].
-    #[arg(long, value_name = "N")]
+    #[arg(hide = true, long, value_name = "N")]
     pub units: Option<usize>,
     /// What the inputs of the output layer's matrix products are rounded to: full (nothing), tf32 or bf16. Faster where the
     /// hardware multiplies such numbers [default: full; with --from and the run's head, the run's].
