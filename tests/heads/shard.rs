@@ -253,6 +253,18 @@ fn where_all_words_are_masked_it_says_what_the_whole_says() {
 }
 
 #[test]
+fn words_of_a_narrow_type_are_found_on_their_rank() {
+    let device = ad();
+    let on = (&device, DType::F64);
+    let (whole, state) = (head(&softmax(300), on), || tensor::<2>([3, EMBEDDING], 1, on));
+    let words = |dtype| ints(&[3, 200, 255], [3, 1], &device).cast(dtype);
+    let want = values(whole.token_log_probs(state(), words(DType::I32)));
+    for got in on_ranks(2, &whole, |head| Ok(values(head.token_log_probs(state(), words(DType::U8))?))) {
+        assert_close(&got, &want, 1e-10, "log-probabilities");
+    }
+}
+
+#[test]
 fn log_probabilities_of_words_are_differentiable() {
     for (dtype, tolerance) in TYPES {
         for config in heads() {

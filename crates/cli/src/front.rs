@@ -319,6 +319,8 @@ impl Line<'_> {
                 };
                 let arg = command.get_arguments().find(is_meant);
                 values = match arg {
+                    // `--` alone.
+                    _ if option.is_empty() => 0,
                     Some(arg) if matches!(arg.get_action(), ArgAction::Set | ArgAction::Append) => {
                         // Its value is written with `=`.
                         arg.get_num_args().map_or(1, |range| {

@@ -4,7 +4,7 @@ use burn::module::{Module, Param, ParamId};
 use burn::nn::attention::generate_autoregressive_mask;
 use burn::nn::transformer::TransformerEncoder;
 use burn::nn::{Dropout, Embedding, LayerNorm, Linear};
-use burn::tensor::{Int, Tensor};
+use burn::tensor::{DType, Int, Tensor};
 use highrank::context::{Context, Facets};
 use highrank::shard::Share;
 use highrank::{Activation, ContextConfig, HeadConfig, Loss, LossOptions, OutputHead, Start};
@@ -109,7 +109,9 @@ impl Gpt {
         let width = |model: &Self| model.output.as_ref().map(|output| output.weight.dims()[1]);
         let is_read = match (width(self), width(other)) {
             // What contexts of the embedding's width can start around.
-            (Some(width), None) => width == self.head.decoder.d_embedding,
+            (Some(width), None) => {
+                width == self.head.decoder.d_embedding && !matches!(other.head.context, Context::Direct(_))
+            }
             (own, others) => own == others,
         };
         is_read && self.sizes() == other.sizes()
@@ -179,16 +181,18 @@ fn start_around(context: &mut Context, config: &ContextConfig, projection: Tenso
     if !is_linear {
         return;
     }
+    let dtype = mixture.latent.weight.val().dtype();
+    let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
     // A detached parameter still asks for its gradient, and no sum of it can be a parameter then.
-    let constant = |tensor: Tensor<2>| tensor.detach().set_require_grad(false);
+    let constant = |tensor: Tensor<2>| tensor.detach().set_require_grad(false).cast(wide);
     let (weight, projection) = (constant(mixture.latent.weight.val()), constant(projection));
     let (device, [d_hidden, _], [d_model, d]) = (weight.device(), weight.dims(), projection.dims());
-    let eye = Tensor::<2>::eye(d_hidden.max(d), &device).narrow(0, 0, d_hidden).narrow(1, 0, d);
-    let of_state = Tensor::<2>::zeros([d_hidden, d], &device);
+    let eye = Tensor::<2>::eye(d_hidden.max(d), &device).narrow(0, 0, d_hidden).narrow(1, 0, d).cast(wide);
+    let of_state = Tensor::<2>::zeros([d_hidden, d], (&device, wide));
     let of_state = of_state.slice_assign([0..d_model, 0..d], projection);
     // What lacks where the identity reads the first features; the noise that parts the components stays.
     let change = Tensor::cat(vec![of_state - eye; mixture.components], 1);
-    mixture.latent.weight = Param::from_tensor(weight + change);
+    mixture.latent.weight = Param::from_tensor((weight + change).cast(dtype));
 }
 
 /// The loss of a batch, and sums over its tokens that are not [`IGNORED`], outside of the graph.
@@ -302,6 +306,12 @@ mod tests {
             let batch = Batch { tokens: tokens(&device, 8), targets: tokens(&device, 9) };
             model.output(batch).nll.into_scalar::<f64>()
         };
+        let latent = |model: &Gpt| match &model.head.context {
+            Context::MixtureOfContexts(mixture) | Context::MixtureOfSoftmaxes(mixture) => {
+                Some(mixture.latent.weight.val().into_data())
+            }
+            _ => None,
+        };
         let with_facets = |head: HeadConfig| GptConfig { head: head.with_tied(true), ..multi_facet() };
         let residual = |head: HeadConfig| head.with_activation(Activation::Residual);
         // Narrower and wider than the transformer.
@@ -323,11 +333,15 @@ mod tests {
             ];
             let all = same.iter().map(|next| (next, true)).chain(random.iter().map(|next| (next, false)));
             for (next, is_same) in all {
-                let other = next.try_init(&device).unwrap();
-                assert!(softmax.takes_head_of(&other), "{}", next.head);
-                let after = softmax.clone().with_head_of(other, &next.head);
+                let start = next.try_init(&device).unwrap();
+                assert!(softmax.takes_head_of(&start), "{}", next.head);
+                let after = softmax.clone().with_head_of(start.clone(), &next.head);
                 // What is saved is a model of the configuration.
                 assert_eq!(after.num_params(), next.num_params(&device).unwrap(), "{}", next.head);
+                if !is_same {
+                    // It starts as it is by itself.
+                    assert_eq!(latent(&after), latent(&start), "{}", next.head);
+                }
                 let moved = (nll(&after) - before).abs();
                 assert!(if is_same { moved < 1e-4 } else { moved.is_finite() }, "{}: {moved}", next.head);
             }

@@ -412,6 +412,11 @@ impl<S: Settings> Folder<S> {
         hashes::replace(&self.path, BEST_MODEL, &to_bytes(model, &self.best().join(MODEL))?)
     }
 
+    /// Removes the best model of a run that goes on without one.
+    pub(crate) fn remove_best(&self) -> Result<()> {
+        hashes::remove(&self.path, BEST_MODEL)
+    }
+
     /// The lines of `metrics.jsonl` so far, one JSON object each; none before the first epoch.
     ///
     /// # Errors
@@ -498,7 +503,7 @@ impl<S: Settings> Folder<S> {
             fill(folder)?;
             // The file of the best model is still the one before it.
             if state.has_displaced_best()
-                && let Some(bytes) = hashes::checked(&self.path, BEST_MODEL)?
+                && let Ok(Some(bytes)) = hashes::checked(&self.path, BEST_MODEL)
             {
                 files::write(&folder.join(DISPLACED), &bytes)?;
             }

@@ -64,6 +64,18 @@ pub(crate) fn replace(folder: &Path, name: &str, bytes: &[u8]) -> Result<()> {
     files::replace_json(&folder.join(HASHES), &hashes)
 }
 
+/// Removes the file `name` of `folder`, if there is one, and its hash. At any moment the file is one that is noted, or none need be.
+pub(crate) fn remove(folder: &Path, name: &str) -> Result<()> {
+    let path = folder.join(name);
+    let mut hashes = read(folder)?;
+    let Some(noted) = hashes.get_mut(name) else { return Ok(()) };
+    noted.push(ABSENT.to_string());
+    files::replace_json(&folder.join(HASHES), &hashes)?;
+    files::if_found(fs::remove_file(&path), "remove", &path)?;
+    hashes.remove(name);
+    files::replace_json(&folder.join(HASHES), &hashes)
+}
+
 /// The content of the file `name` of `folder`, checked; `None` if there is none and none is noted.
 ///
 /// # Errors

@@ -14,22 +14,23 @@ const MEMORY: usize = 12;
 /// `function` gives its value and its gradient. It ends after `steps` steps, or when a step no longer lowers the function.
 ///
 /// # Errors
-/// If the function is infinite everywhere that was tried.
+/// If the function is no finite number wherever it was tried.
 pub fn minimise(
     start: Vec<f64>,
     steps: usize,
     function: impl Fn(&[f64]) -> (f64, Vec<f64>),
 ) -> Result<(Vec<f64>, f64), Error> {
     let solver = LBFGS::new(MoreThuenteLineSearch::new(), MEMORY)
-        .with_tolerance_cost(0.0)?
+        // Equal values end it, and nothing else.
+        .with_tolerance_cost(f64::MIN_POSITIVE)?
         .with_tolerance_grad(0.0)?;
     let mut state = Executor::new(Smooth { function, last: RefCell::default() }, solver)
         .configure(|state: IterState<_, _, (), (), (), _>| state.param(start).max_iters(steps as u64))
         .run()?
         .state;
     let value = state.get_best_cost();
-    let point = state.take_best_param().ok_or_else(|| Error::msg("a function without a finite value"))?;
-    Ok((point, value))
+    let point = state.take_best_param().filter(|_| value.is_finite());
+    point.map(|point| (point, value)).ok_or_else(|| Error::msg("a function without a finite value"))
 }
 
 /// A function and what it gave at the last point, because value and gradient are asked for one after the other.
@@ -39,12 +40,17 @@ struct Smooth<F> {
 }
 
 impl<F: Fn(&[f64]) -> (f64, Vec<f64>)> Smooth<F> {
-    fn at(&self, point: &[f64]) {
+    /// No line search ends by itself beyond what is finite.
+    fn at(&self, point: &[f64]) -> Result<(), Error> {
+        if point.iter().any(|x| !x.is_finite()) {
+            return Err(Error::msg("a point that is not finite"));
+        }
         let mut last = self.last.borrow_mut();
         if last.0 != point {
             let (value, gradient) = (self.function)(point);
             *last = (point.to_vec(), value, gradient);
         }
+        Ok(())
     }
 }
 
@@ -53,7 +59,7 @@ impl<F: Fn(&[f64]) -> (f64, Vec<f64>)> CostFunction for Smooth<F> {
     type Output = f64;
 
     fn cost(&self, point: &Vec<f64>) -> Result<f64, Error> {
-        self.at(point);
+        self.at(point)?;
         Ok(self.last.borrow().1)
     }
 }
@@ -63,7 +69,7 @@ impl<F: Fn(&[f64]) -> (f64, Vec<f64>)> Gradient for Smooth<F> {
     type Gradient = Vec<f64>;
 
     fn gradient(&self, point: &Vec<f64>) -> Result<Vec<f64>, Error> {
-        self.at(point);
+        self.at(point)?;
         Ok(self.last.borrow().2.clone())
     }
 }
@@ -89,5 +95,14 @@ mod tests {
         })
         .unwrap();
         assert!(value < 1e-16 && (x[0] - 1.0).abs() < 1e-7, "{x:?}: {value}");
+        // From there it ends, and where nothing is finite it says so.
+        let parabola = |x: &[f64]| ((x[0] - 0.1).powi(2) + 1.0, vec![2.0 * (x[0] - 0.1)]);
+        for start in [0.1, 0.1 + 1e-17, 0.1 + 1e-9, 1e3] {
+            let (x, value) = minimise(vec![start], 500, parabola).unwrap();
+            assert!(value == 1.0 && (x[0] - 0.1).abs() < 1e-7, "{start}: {x:?}");
+        }
+        for nothing in [f64::INFINITY, f64::NAN] {
+            assert!(minimise(vec![1.0], 5, |_| (nothing, vec![nothing])).is_err());
+        }
     }
 }

@@ -32,6 +32,6 @@ pub(crate) use listed::{ListedWords, check_words};
 pub(crate) use options::TargetDistribution;
 pub use options::{LossOptions, Reduction};
 pub use result::{Loss, TokenStatistics};
-pub(crate) use rows::{is_cpu, safe_words};
+pub(crate) use rows::{in_wide_integers, is_cpu, safe_words};
 pub use score::linear_cross_entropy;
 pub(crate) use score::{check_hidden, check_targets, leading, of_counted, of_targets, reduced};

@@ -121,14 +121,12 @@ pub(crate) fn safe_words<const D: usize>(bias: Option<Tensor<1>>, like: &Tensor<
     }
 }
 
-/// Words as integers with a sign that hold every word: a number that a narrower type cannot hold would wrap in a comparison, and a
-/// negative one in a type without sign.
+/// Words as integers that hold every word and, on CPUs, a sign: a number that a narrower type cannot hold would wrap in a comparison,
+/// and a negative one in a type without sign. Not every GPU has 64 bits; words without a sign stay as they are there.
 pub(crate) fn in_wide_integers<const D: usize>(words: Tensor<D, Int>) -> Tensor<D, Int> {
     match words.dtype() {
         DType::U8 | DType::I8 | DType::U16 | DType::I16 => words.cast(DType::I32),
-        // Not every GPU has 64 bits. There a word of no vocabulary becomes a negative one.
-        DType::U32 if !is_cpu(&words.device()) => words.cast(DType::I32),
-        DType::U32 | DType::U64 => words.cast(DType::I64),
+        DType::U32 | DType::U64 if is_cpu(&words.device()) => words.cast(DType::I64),
         _ => words,
     }
 }
@@ -139,8 +137,13 @@ pub(super) fn equal_to_any<const D: usize>(
     words: &Tensor<D, Int>,
     numbers: &[i64],
 ) -> Option<Tensor<D, Bool>> {
-    let is_long = words.dtype() == DType::I64;
-    let held = numbers.iter().filter(|number| is_long || i32::try_from(**number).is_ok());
+    let dtype = words.dtype();
+    let held = numbers.iter().filter(|number| match dtype {
+        DType::I64 => true,
+        DType::U64 => **number >= 0,
+        DType::U32 => u32::try_from(**number).is_ok(),
+        _ => i32::try_from(**number).is_ok(),
+    });
     held.map(|number| words.clone().equal_elem(*number)).reduce(Tensor::bool_or)
 }
 

@@ -10,8 +10,8 @@ use super::sweep::{NO_WORD, OwnWords, Swept};
 use crate::context::Tokens;
 use crate::likelihood::{self, Beside};
 use crate::loss::{
-    CountedTokens, Loss, LossOptions, check_targets, check_words, is_cpu, leading, of_targets, reduced,
-    validate_targets,
+    CountedTokens, Loss, LossOptions, check_targets, check_words, in_wide_integers, is_cpu, leading,
+    of_targets, reduced, validate_targets,
 };
 use crate::ops::{Likelihood, Objective, Scores, Statistic, Targets, wide};
 
@@ -106,6 +106,7 @@ impl ShardedHead {
         words: Tensor<D, Int>,
     ) -> Result<Tensor<D>, ShardError> {
         let (checks, shape) = (self.head.check(&hidden)?, words.dims());
+        let words = in_wide_integers(words);
         check_words(&hidden.dims(), &shape)?;
         checks.device("words", &words.device())?;
         let (count, width) = (shape.iter().product::<usize>(), shape[D - 1]);

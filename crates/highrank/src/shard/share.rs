@@ -6,7 +6,7 @@ use burn::tensor::{Bool, IndexingUpdateOp, Int, Tensor};
 
 use super::exchange::summed;
 use super::group::{GroupHandle, ShardError};
-use crate::loss::validate_targets;
+use crate::loss::{in_wide_integers, validate_targets};
 use crate::ops::wide;
 
 /// A rank's share of the rows of a matrix, one for each word: runs in the order of the ranks, equal to within one.
@@ -57,7 +57,7 @@ impl Share {
     /// For words, which of this rank's rows is each one's, and whether it is another rank's: then the row is any.
     pub(super) fn places<const D: usize>(&self, words: Tensor<D, Int>) -> (Tensor<D, Int>, Tensor<D, Bool>) {
         let last = self.rows.len() as i64 - 1;
-        let places = words - self.rows.start as i64;
+        let places = in_wide_integers(words) - self.rows.start as i64;
         let is_elsewhere = places.clone().lower_elem(0).bool_or(places.clone().greater_elem(last));
         (places.clamp(0, last), is_elsewhere)
     }

@@ -139,7 +139,12 @@ impl<T: Task> Trainer<T> {
             true => self.whole_best()?,
             false => None,
         };
-        let written = self.set_back(run, &metrics, best);
+        let written = match run.is_locked() && self.state.best.is_none() {
+            // One that is there is of a validation that is undone.
+            true => run.remove_best(),
+            false => Ok(()),
+        };
+        let written = written.and_then(|()| self.set_back(run, &metrics, best));
         all.all_good(written)?;
         self.metrics = metrics;
         Ok(true)

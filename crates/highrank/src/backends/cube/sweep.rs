@@ -205,7 +205,7 @@ impl Sweep {
         let mut gradients = GradientParts::default();
         let unit = match pieces {
             0 => upstream.clone().rows(0..1),
-            _ => upstream.clone().abs().max(),
+            _ => upstream.clone().abs().max() * self.teacher_factor(),
         };
         let mut piece_sums = PieceSums::new(unit, pieces);
         let of_one = self.largest_factor().filter(|_| pieces > 0);
@@ -241,11 +241,20 @@ impl Sweep {
         (scores.finish(), gradients.finish(&self.input))
     }
 
+    /// What the rows of a teacher sum to at most, and at least 1, `[1]`: nobody may have looked at them.
+    fn teacher_factor(&self) -> Floats<CubeBackend> {
+        let one = Floats::full([1], 1.0, &self.input.weight.device(), DType::F32);
+        let Some(listed) = self.listed.as_ref().filter(|listed| !listed.are_results) else { return one };
+        let sum = listed.factors.clone().abs().sum_dim(1).max();
+        let is_more = sum.clone().at_least(1.0);
+        sum.keep_where(is_more, one)
+    }
+
     /// What a word adds at most to a gradient beside its probability's part, over the upstream gradient, `[1]`, where the objective has
-    /// something that has no bound before the chunk: `1 + max Σ_i |factor_i| + max |e|`, as `π_k p_k |log P|` is below 1. The factors
-    /// of a teacher's words count too: nobody may have looked at what its rows sum to.
+    /// something that has no bound before the chunk: `1 + max Σ_i |factor_i| + max |e|`, as `π_k p_k |log P|` is below 1.
     fn largest_factor(&self) -> Option<Floats<CubeBackend>> {
-        let factors = self.listed.as_ref().map(|listed| listed.factors.clone().abs().sum_dim(1).max());
+        let results = self.listed.as_ref().filter(|listed| listed.are_results);
+        let factors = results.map(|listed| listed.factors.clone().abs().sum_dim(1).max());
         let entropy = self.entropy.clone().map(|factors| factors.abs().max());
         let sum = factors.into_iter().chain(entropy).reduce(|a, b| a + b);
         match sum {

@@ -41,6 +41,8 @@ fn names_what_is_wrong_with_a_file() {
         assert!(message.contains(expected), "{message}");
         assert!(!message.contains('\n'));
     }
+    let message = Corpus::load(folder(good, good, cases[0].0).path(), &WORDS).unwrap_err().to_string();
+    assert!(message.contains("test.txt`, line 2: not UTF-8"), "{message}");
 }
 
 #[test]
