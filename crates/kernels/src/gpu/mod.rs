@@ -134,7 +134,7 @@ mod tests {
         #[should_panic(expected = "bias: the kernel needs 60 bytes of row-major memory, but has 40 bytes")]
         fn the_end_of_shared_memory_is_refused_where_it_is_too_short() {
             let memory = memory();
-            let before = memory.handle.size() - 40;
+            let before = memory.handle.size_in_used() - 40;
             let handle = memory.handle.clone().offset_start(before);
             expect(&CubeTensor { handle, ..memory }, "bias", [3, 5], DType::F32);
         }
