@@ -65,16 +65,17 @@ pub fn refuse_file(path: &Path) -> Result<(), Failure> {
     }
 }
 
-/// The folder of a run's text, which the run's record names.
+/// The folder of a run's text: the given one, or the one that the run's record names.
 ///
 /// # Errors
-/// A folder that is not there any more: who did not name it is told how.
-pub fn recorded(data: &Path) -> Result<&Path, Failure> {
-    match data.exists() {
-        true => Ok(data),
-        false => Err(format!(
+/// A recorded folder that is not there any more: who did not name it is told how.
+pub fn text_folder<'a>(given: Option<&'a Path>, recorded: &'a Path) -> Result<&'a Path, Failure> {
+    match given {
+        Some(given) => Ok(given),
+        None if recorded.exists() => Ok(recorded),
+        None => Err(format!(
             "data folder `{}` does not exist; the run was made from it: name its new place with --data",
-            data.display()
+            recorded.display()
         )
         .into()),
     }

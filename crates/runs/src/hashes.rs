@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::files;
 
 /// The file with the hashes.
-pub(crate) const HASHES: &str = "hashes.json";
+pub const HASHES: &str = "hashes.json";
 
 /// The hashes that each file may have. There are two only while a file is being replaced: of the new content and of the old, which
 /// is [`ABSENT`] if there was no old file.

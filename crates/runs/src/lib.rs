@@ -44,6 +44,7 @@ mod word_rows;
 pub use difference::unchanged;
 pub use error::Error;
 pub use folder::{AVERAGE, Folder, METRICS, MODEL, RunState, STATE, StateOf, kind_of_run, note_hashes};
+pub use hashes::HASHES;
 pub use metrics::{
     EndReason, EpochMetrics, FinalMetrics, Score, StepMetrics, ValidationMetrics, WaitMetrics,
 };

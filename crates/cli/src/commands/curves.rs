@@ -13,13 +13,10 @@ use program::picture;
 use program::print::{print_json, print_note, shown};
 use program::statistics::decimal;
 use runs::text::line_fault;
-use runs::{Error, METRICS, kind_of_run};
+use runs::{Error, HASHES, METRICS, kind_of_run};
 use serde::{Deserialize, Serialize};
 
 use crate::training::Record;
-
-/// In the folder of a run. A folder without it has lines from elsewhere.
-const HASHES: &str = "hashes.json";
 
 /// Options of `curves`.
 #[derive(Debug, Clone, Args)]
@@ -114,6 +111,7 @@ impl Curve {
     fn read(folder: &Path) -> Result<Self, Failure> {
         let path = folder.join(METRICS);
         let nothing = format!("run `{}` has no finished epoch to draw", folder.display());
+        // A folder without hashes has lines from elsewhere.
         let text = if folder.join(HASHES).is_file() {
             // What was changed is refused, as wherever a run is read.
             kind_of_run(folder)?;

@@ -14,7 +14,7 @@ use clap::Args;
 use program::args::TokenArgs;
 use program::device::{self, DeviceChoice};
 use program::failure::Failure;
-use program::files::{Force, recorded};
+use program::files::{Force, text_folder};
 use program::print::{path_text, print_json};
 use program::progress::ShareBar;
 use program::statistics::decimal;
@@ -172,7 +172,7 @@ fn texts(args: &DynamicEvalArgs, run: &RunFolder, config: &RunConfig) -> Result<
     let has_training_text =
         |data: &&PathBuf| ["train.txt", "train", "text8"].iter().any(|name| data.join(name).exists());
     let moved = args.data.as_ref().filter(has_training_text);
-    let data = moved.map_or_else(|| recorded(&config.data), |data| Ok(data.as_path()))?;
+    let data = text_folder(moved.map(PathBuf::as_path), &config.data)?;
     let corpus = args.tokens.or(config.tokens.as_ref()).load(data, &config.text, false)?;
     match moved {
         None => config.corpus.check(&corpus)?,

@@ -10,7 +10,7 @@ use burn::tensor::Device;
 use gpt::Transformer;
 use program::device::{self, DeviceName};
 use program::failure::Failure;
-use program::files::recorded;
+use program::files::text_folder;
 use program::print::{path_text, print_json, with_bits};
 use program::progress::Working;
 use program::ranks::{agree, refuse};
@@ -131,7 +131,7 @@ fn texts(
     first_process: bool,
 ) -> Result<Vec<(Split, Batches)>, Failure> {
     let TrainConfig { eval_batch, test_batch, .. } = config.train;
-    let data = args.data.as_deref().map_or_else(|| recorded(&config.data), Ok)?;
+    let data = text_folder(args.data.as_deref(), &config.data)?;
     if args.split == Some(Split::Train) {
         require_training(&args.run, &config.corpus)?;
         let corpus = args.tokens.or(config.tokens.as_ref()).load(data, &config.text, false)?;

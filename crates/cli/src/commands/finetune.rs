@@ -8,7 +8,7 @@ use clap::Args;
 use program::args::{RecordArgs, ReduceArgs, TokenArgs};
 use program::device::{self, DeviceChoice, DeviceName};
 use program::failure::Failure;
-use program::files::recorded;
+use program::files::text_folder;
 use program::ranks::{agree, load_in_turn};
 use runs::Versions;
 use runs::ranks::Ranks;
@@ -92,7 +92,7 @@ fn settings(args: &FinetuneArgs) -> Result<(RunConfig, Folder<AwdLstm>), Failure
         Some(choice) => device::resolve(choice),
         None => config.device.parse()?,
     };
-    let data = args.data.as_deref().map_or_else(|| recorded(&config.data), Ok)?;
+    let data = text_folder(args.data.as_deref(), &config.data)?;
     let tokens = args.tokens.or(config.tokens.as_ref());
     let name =
         absolute(&args.run).file_name().map_or("run".into(), |name| name.to_string_lossy().into_owned());

@@ -10,7 +10,7 @@ use clap::Args;
 use program::args::ReduceArgs;
 use program::device;
 use program::failure::Failure;
-use program::files::recorded;
+use program::files::text_folder;
 use program::ranks::{agree, load_in_turn, refuse};
 use runs::data::Fingerprint;
 use runs::ranks::Ranks;
@@ -132,7 +132,7 @@ fn check(args: &TrainArgs) -> Result<(TrainConfig, &Path, Folder<AwdLstm>), Fail
 fn resume(args: &TrainArgs, path: &Path, output: &Output, ranks: &Ranks) -> Result<(), Failure> {
     let run = lock(path, ranks)?;
     let (config, change) = agree(ranks, checked(args, &run))?;
-    let data = || args.data.as_deref().map_or_else(|| recorded(&config.data), Ok);
+    let data = || text_folder(args.data.as_deref(), &config.data);
     let tokens = args.training.tokens.or(config.tokens.as_ref());
     let corpus = load_in_turn(ranks, || tokens.load(data()?, &config.text, false))?;
     let same = config.corpus.check(&corpus).map_err(Failure::from);

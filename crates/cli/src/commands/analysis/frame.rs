@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use program::chart::Chart;
 use program::device::{self, DeviceChoice, DeviceName};
 use program::failure::Failure;
-use program::files::{Force, create_folder, read_json_lines, recorded};
+use program::files::{Force, create_folder, read_json_lines, text_folder};
 use program::picture;
 use program::print::{print_json, print_note, shown, wrapped};
 use runs::data::Fingerprint;
@@ -129,7 +129,7 @@ fn text(args: &HeldOutArgs, runs: &[SavedRun], needed: usize) -> Result<Text, Fa
     let first = runs.first().ok_or("no run given: name at least one")?;
     let data = match (args.data.as_deref(), first.data.as_deref()) {
         (Some(data), _) => data,
-        (None, Some(data)) => recorded(data)?,
+        (None, Some(data)) => text_folder(None, data)?,
         (None, None) => {
             let reason = "it has learned a generated text, which is in no folder: give --data DIR";
             return Err(first.failure(reason));

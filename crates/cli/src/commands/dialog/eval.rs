@@ -8,7 +8,7 @@ use clap::Args;
 use highrank::BeamSearch;
 use program::device::DeviceChoice;
 use program::failure::Failure;
-use program::files::{Force, recorded, refuse_file};
+use program::files::{Force, refuse_file, text_folder};
 use program::print::{print_json, print_note};
 use program::progress::{ShareBar, Working};
 use program::statistics::decimal;
@@ -141,7 +141,7 @@ struct HeldOut {
 impl HeldOut {
     /// Reads the text as a run has read it.
     fn load(args: &EvalArgs, saved: &Saved) -> Result<Self, Failure> {
-        let data = args.data.as_deref().map_or_else(|| recorded(&saved.config.data), Ok)?;
+        let data = text_folder(args.data.as_deref(), &saved.config.data)?;
         refuse_file(data)?;
         let corpus = Corpus::load_held_out(data, saved.vocabulary.clone(), &saved.config.text)?;
         let test = corpus.test();

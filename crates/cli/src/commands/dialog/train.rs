@@ -8,7 +8,7 @@ use clap::Args;
 use program::args::{Given, RecordArgs, ReduceArgs};
 use program::device::{self, DeviceChoice};
 use program::failure::Failure;
-use program::files::{recorded, refuse_file};
+use program::files::{refuse_file, text_folder};
 use program::print::print_note;
 use program::progress::Working;
 use program::ranks::agree;
@@ -142,7 +142,7 @@ fn resume(args: &TrainArgs, run: RunFolder, ranks: &Ranks) -> Result<Ready, Fail
     let device = device_of(args.device, args.change_device, &config.device)?;
     let (epochs, patience) = (args.given.value("train.epochs"), args.given.value("train.stop.patience"));
     let change = Extension { epochs, patience, device, max_minutes: None };
-    let data = args.data.as_deref().map_or_else(|| recorded(&config.data), Ok)?;
+    let data = text_folder(args.data.as_deref(), &config.data)?;
     let corpus = load(data, &config.text)?;
     check_corpus(&config, &corpus)?;
     let run = extend(&run, &config, &change, ranks)?;

@@ -14,7 +14,7 @@ use highrank::{ContextConfig, HeadConfig, LogitMapConfig, Precision, TimeAxis};
 use program::args::TokenArgs;
 use program::device;
 use program::failure::Failure;
-use program::files::{recorded, refuse_file};
+use program::files::{refuse_file, text_folder};
 use program::print::{print_json, print_note, with_bits};
 use program::progress::ShareBar;
 use program::ranks::{agree, refuse};
@@ -275,7 +275,7 @@ fn keeps_head(before: &GptConfig, now: &GptConfig) -> bool {
 fn folder_of<'a>(given: Option<&'a Path>, config: &'a RunConfig) -> Result<Option<&'a Path>, Failure> {
     match given {
         Some(_) => Ok(given),
-        None => config.data_folder().map(recorded).transpose(),
+        None => config.data_folder().map(|recorded| text_folder(None, recorded)).transpose(),
     }
 }
 
