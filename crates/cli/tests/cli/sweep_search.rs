@@ -2,12 +2,16 @@
 
 use std::fs;
 use std::path::Path;
+#[cfg(unix)]
+use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
+#[cfg(unix)]
+use super::{HIGHRANK, all_files};
 use super::{folder, names, objects, read, refused, text};
 #[cfg(unix)]
-use crate::harness::stderr;
+use crate::harness::{parsed, stderr};
 
 /// A procedure of a second or so.
 const SMALL: &str = "--data data --knots 50 --batch 8 --bptt 12 --epochs 1";
@@ -135,10 +139,9 @@ fn the_study_refuses_what_it_cannot_do() {
     // What is finished is left alone.
     let started =
         |arguments: &[&str]| String::from_utf8_lossy(&study(path, arguments, &[]).stderr).lines().count();
-    fs::create_dir_all(path.join("done/later")).unwrap();
-    for head in ["softmax", "sigsoftmax", "adaptive", "mixtape", "mos", "doc"] {
-        fs::create_dir_all(path.join(format!("done/later/{head}"))).unwrap();
-        fs::write(path.join(format!("done/later/{head}/done")), "").unwrap();
+    for cell in ["later/11", "later/12", "later-ordered/11", "later-ordered/12"] {
+        fs::create_dir_all(path.join("done").join(cell)).unwrap();
+        fs::write(path.join("done").join(cell).join("done"), "").unwrap();
     }
     assert_eq!(started(&["data", "done", "later"]), 0);
 }
@@ -149,8 +152,8 @@ fn the_study_takes_settings_from_recorded_results() {
     let folder = folder();
     let path = folder.path();
     let variables = [("SIZE", "500000"), ("PRECISION", "full"), ("EXTRA", "--dry-run")];
-    let errors = stderr(&study(path, &["data", "out", "search", "tuned"], &variables), 0);
-    assert_eq!(errors.lines().count(), 40 + 6, "{errors}");
+    let errors = stderr(&study(path, &["data", "out", "search", "tuned", "dropouts"], &variables), 0);
+    assert_eq!(errors.lines().count(), 40 + 6 + 10, "{errors}");
     let planned = |name: &str| -> Value {
         let lines = read(path, &format!("out/{name}/log.jsonl"));
         assert_eq!(lines.lines().count(), 1, "{lines}");
@@ -161,6 +164,74 @@ fn the_study_takes_settings_from_recorded_results() {
     assert_eq!(drawn["exact"]["model"]["dropouts"]["weight"], 0.387);
     let tuned = planned("tuned-500000/mos-13");
     assert_eq!((&tuned["run"], &tuned["exact"]["train"]["epochs"]), (&json!("mos-s13"), &json!(10)));
+    // Those of the best draw at two million parameters, but for the dropouts.
+    let quarter = planned("dropouts/mos-0.25");
+    assert_eq!((&quarter["exact"]["train"]["lr"], &quarter["components"]), (&json!(20.3), &json!(10)));
+    assert_eq!(quarter["exact"]["model"]["dropouts"]["hidden"], 0.05625);
+    assert_eq!(planned("dropouts/softmax-found")["exact"]["model"]["dropouts"]["output"], 0.3);
+}
+
+/// The runs of the files of settings of a part, as a sweep lists them; their files are taken out of `files`.
+#[cfg(unix)]
+fn runs_of_files(path: &Path, part: &str, files: &mut Vec<PathBuf>) -> Vec<Value> {
+    let of_part = |file: &PathBuf| {
+        let rest = file.file_stem().unwrap().to_str().unwrap().strip_prefix(part);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    };
+    let (own, others): (Vec<PathBuf>, Vec<PathBuf>) = files.drain(..).partition(of_part);
+    *files = others;
+    let mut lines = vec![];
+    for file in own {
+        let line = "sweep --data data --out whole --precision full --rank 20 --dry-run --json";
+        let output = HIGHRANK.command(path, line).arg(&file).output().unwrap();
+        stderr(&output, 0);
+        let runs = parsed(str::from_utf8(&output.stdout).unwrap());
+        assert!(!runs.is_empty(), "{}", file.display());
+        lines.extend(runs);
+    }
+    lines
+}
+
+#[cfg(unix)]
+#[test]
+fn the_study_makes_the_runs_of_its_files() {
+    let folder = folder();
+    let path = folder.path();
+    let settings = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../studies/settings");
+    let mut files: Vec<PathBuf> =
+        fs::read_dir(settings).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let exact = |lines: &[Value]| {
+        let mut exact: Vec<String> = lines.iter().map(|line| line["exact"].to_string()).collect();
+        exact.sort();
+        exact
+    };
+    for (part, runs) in [
+        ("shapes", 24),
+        ("sizes", 60),
+        ("later", 12),
+        ("lag", 28),
+        ("components", 12),
+        ("start", 8),
+        ("letters", 6),
+    ] {
+        let whole = runs_of_files(path, part, &mut files);
+        assert_eq!(whole.len(), runs, "{part}");
+        // The text has no 2,000 contexts for a rank.
+        let variables = [("PRECISION", "full"), ("EXTRA", "--rank 20 --dry-run")];
+        stderr(&study(path, &["data", part, part], &variables), 0);
+        let mut shared = vec![];
+        for (name, content) in all_files(&path.join(part)) {
+            if name.ends_with("log.jsonl") {
+                shared.extend(parsed(str::from_utf8(&content).unwrap()));
+            }
+        }
+        assert_eq!(exact(&shared), exact(&whole), "{part}");
+    }
+    // What the script adds to these is found by other parts.
+    for part in ["search", "tuned", "dropouts", "regularised"] {
+        runs_of_files(path, part, &mut files);
+    }
+    assert!(files.is_empty(), "of no part: {files:?}");
 }
 
 #[cfg(unix)]
