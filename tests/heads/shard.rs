@@ -4,7 +4,7 @@ use burn::module::Param;
 use burn::nn::{Embedding, EmbeddingConfig};
 use burn::tensor::{DType, Device, Int, Tensor};
 use highrank::context::Context;
-use highrank::shard::{GroupHandle, ShardError, ShardedEmbedding, ShardedHead, on_threads};
+use highrank::shard::{GroupHandle, ShardError, ShardedHead, on_threads};
 use highrank::{
     AdaptiveConfig, BeamSearch, HeadConfig, HeadError, LiveHypotheses, Loss, LossOptions, OutputHead,
     Precision, Reduction, Sampling, TimeAxis,
@@ -75,7 +75,7 @@ fn check_gradients(
     what: &str,
 ) {
     assert_eq!(got.len(), want.len(), "{what}: parameters");
-    let rows = head.rows();
+    let rows = head.shared.share.rows();
     for (i, (got, want)) in got.iter().zip(want).enumerate() {
         let width = want.len() / whole.rows();
         let is_whole = got.len() == want.len();
@@ -317,7 +317,7 @@ fn predictions_are_those_of_the_whole() {
                     }
                     for (sampling, want) in samplings.iter().zip(&draws) {
                         // The first rank's numbers count.
-                        let seed = if head.group().rank() == 0 { 3 } else { 4 };
+                        let seed = if head.shared.share.group().rank() == 0 { 3 } else { 4 };
                         let got = head.sample::<2, 1>(state(), sampling, &mut Pcg64::seed_from_u64(seed))?;
                         assert_eq!(integers(got), *want, "{what}: {sampling:?}");
                     }
@@ -437,12 +437,14 @@ fn a_tied_head_and_its_embedding_share_their_rows() {
     let want = (loss.clone().into_scalar::<f64>(), values(of_whole.weight.grad(&loss.backward()).unwrap()));
     for ranks in RANKS {
         on_ranks(ranks, &whole, |head| {
-            let part = ShardedEmbedding::new(&embedding(), head.group().clone())?;
-            let state = part.forward::<2, 3>(inputs())?.reshape([TOKENS, EMBEDDING]);
-            let loss = head.tied_to(&part)?.loss(state, targets(TOKENS, VOCAB, &device))?;
+            let share = head.shared.share.clone();
+            let rows = share.rows();
+            let part = Param::from_tensor(embedding().weight.val().slice_dim(0, rows.clone()).detach());
+            let state = share.lookup::<2, 3>(part.val(), inputs())?.reshape([TOKENS, EMBEDDING]);
+            let head = ShardedHead { head: head.head.tied_to(&part), ..head };
+            let loss = head.loss(state, targets(TOKENS, VOCAB, &device))?;
             assert_close(&[loss.clone().into_scalar::<f64>()], &[want.0], 1e-12, "loss");
-            let got = values(part.weight.grad(&loss.backward()).unwrap());
-            let rows = head.rows();
+            let got = values(part.grad(&loss.backward()).unwrap());
             assert_close(&got, &want.1[rows.start * EMBEDDING..rows.end * EMBEDDING], 1e-12, "rows");
             Ok(())
         });
@@ -570,7 +572,7 @@ fn a_rank_that_fails_is_an_error_of_the_others() {
     let whole = head(&config, on);
     let made = on_threads(3, |group| {
         let head = whole.shard(group)?;
-        let vocab = if head.group().rank() == 2 { 100 } else { VOCAB };
+        let vocab = if head.shared.share.group().rank() == 2 { 100 } else { VOCAB };
         head.loss(hidden(&config, on), targets(TOKENS, vocab, &device)).map(drop)
     });
     assert!(matches!(made[2], Err(ShardError::Head(HeadError::Target { .. }))), "{made:?}");
@@ -581,7 +583,7 @@ fn a_rank_that_fails_is_an_error_of_the_others() {
         on_threads(2, |group| {
             let head = whole.shard(group).unwrap();
             let loss = head.loss(hidden(&config, on), targets(TOKENS, VOCAB, &device)).unwrap();
-            match head.group().rank() {
+            match head.shared.share.group().rank() {
                 0 => loss.backward(),
                 _ => return,
             };

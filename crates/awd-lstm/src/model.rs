@@ -2,7 +2,7 @@
 
 use burn::module::{Initializer, Module, Param, ParamId};
 use burn::tensor::{Device, Int, Tensor};
-use highrank::shard::{GroupHandle, Share};
+use highrank::shard::{GroupHandle, ShardedHead, Share};
 use highrank::{LossOptions, OutputHead};
 
 use crate::config::{Dropouts, ModelConfig};
@@ -145,8 +145,8 @@ impl ModelConfig {
         let (head, vocabulary) = match group {
             None => (head, WordRows::Whole),
             Some(group) => {
-                let (head, words) = head.shard(group)?.into_parts();
-                (head, WordRows::Shared(Box::new(words)))
+                let ShardedHead { head, shared } = head.shard(group)?;
+                (head, WordRows::Shared(Box::new(shared)))
             }
         };
         Ok(LanguageModel {

@@ -8,7 +8,7 @@ use burn::nn::transformer::TransformerEncoderConfig;
 use burn::nn::{DropoutConfig, Embedding, EmbeddingConfig, LayerNormConfig, Linear, LinearConfig};
 use burn::tensor::Device;
 use highrank::context::FacetsConfig;
-use highrank::shard::{GroupHandle, Share};
+use highrank::shard::{GroupHandle, ShardedHead, Share};
 use highrank::{ContextConfig, HeadConfig, LogitMapConfig, TimeAxis};
 use runs::data::Corpus;
 use runs::error::check;
@@ -119,8 +119,8 @@ impl GptConfig {
         let model = self.make(Some(&Share::new(self.head.rows(), group.clone())?), device);
         // As one process draws it.
         draw_all(&model);
-        let (head, words) = model.head.shard(group)?.into_parts();
-        Ok(Gpt { head, words: WordRows::Shared(Box::new(words)), ..model })
+        let ShardedHead { head, shared } = model.head.shard(group)?;
+        Ok(Gpt { head, words: WordRows::Shared(Box::new(shared)), ..model })
     }
 
     /// The model with all rows of the embedding, or with those of a share of it.

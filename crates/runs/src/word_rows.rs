@@ -2,7 +2,7 @@
 
 use burn::module::{Initializer, Module, ModuleVisitor, Param, ParamId};
 use burn::tensor::{Device, IndexingUpdateOp, Int, Tensor};
-use highrank::shard::{ShardError, Share, SharedVocabulary};
+use highrank::shard::{ShardError, ShardedHead, Share, SharedVocabulary};
 use highrank::{Loss, LossOptions, OutputHead};
 
 /// Rows that are drawn at once for a rank that keeps some of them.
@@ -27,7 +27,7 @@ impl WordRows {
     pub fn share(&self) -> Option<&Share> {
         match self {
             Self::Whole => None,
-            Self::Shared(words) => Some(words.share()),
+            Self::Shared(words) => Some(&words.share),
         }
     }
 
@@ -63,7 +63,7 @@ impl WordRows {
     ) -> Loss<T> {
         match self {
             Self::Whole => head.loss_with(hidden, targets, options),
-            Self::Shared(words) => made(words.head(head).loss_with(hidden, targets, options)),
+            Self::Shared(words) => made(sharded(head, words).loss_with(hidden, targets, options)),
         }
     }
 
@@ -78,10 +78,14 @@ impl WordRows {
             Self::Whole => head.nll(hidden, targets),
             Self::Shared(words) => {
                 let targets = targets.unsqueeze_dim::<D>(T);
-                -made(words.head(head).token_log_probs(hidden, targets)).squeeze_dim::<T>(T)
+                -made(sharded(head, words).token_log_probs(hidden, targets)).squeeze_dim::<T>(T)
             }
         }
     }
+}
+
+fn sharded(head: OutputHead, words: &SharedVocabulary) -> ShardedHead {
+    ShardedHead { head, shared: words.clone() }
 }
 
 fn made<T>(result: Result<T, ShardError>) -> T {

@@ -2,10 +2,9 @@
 
 use std::ops::Range;
 
-use burn::module::{Module, Param};
+use burn::module::Module;
 use burn::tensor::Tensor;
 
-use super::embedding::ShardedEmbedding;
 use super::exchange::gathered;
 use super::group::{GroupHandle, ShardError};
 use super::share::Share;
@@ -21,6 +20,20 @@ use crate::parameters::{changed, value, with_own_parameters};
 /// targets and options.
 ///
 /// As a module it holds all parameters of contexts and logit map, which every rank trains alike, and its own rows of the decoder.
+///
+/// # Other heads
+/// A temperature, a latent mask and a lent matrix are set on [`head`](Self::head), on all ranks alike. Without a latent mask all
+/// ranks take the one that the first draws.
+///
+/// ```
+/// # use burn::module::Param;
+/// # use burn::tensor::Tensor;
+/// # use highrank::shard::ShardedHead;
+/// # let _ = |sharded: ShardedHead, rows: Param<Tensor<2>>| -> ShardedHead {
+/// // A tied head, with this rank's rows of the embedding as its decoder; in every forward pass.
+/// ShardedHead { head: sharded.head.tied_to(&rows).at_temperature(0.7), ..sharded }
+/// # };
+/// ```
 ///
 /// # Example
 /// ```
@@ -45,32 +58,24 @@ use crate::parameters::{changed, value, with_own_parameters};
 /// ```
 #[derive(Module, Debug)]
 pub struct ShardedHead {
-    /// Over the words of this rank alone.
-    pub(super) head: OutputHead,
+    /// The head over the words of this rank alone, with all parameters. Its own methods see no other words: `.head.loss` is that of a
+    /// smaller vocabulary. Its rows, bias and masked words have to stay those of the rank.
+    pub head: OutputHead,
+    /// What makes a head over all words of it.
     #[module(skip)]
-    pub(super) shared: SharedVocabulary,
+    pub shared: SharedVocabulary,
 }
 
-/// What a rank of a [`ShardedHead`] knows besides parameters: for a model that keeps them in a module of its own.
+/// What a rank of a [`ShardedHead`] knows besides parameters. A model that keeps the parameters itself puts both together again:
+/// `ShardedHead { head, shared }`.
 #[derive(Debug, Clone)]
 pub struct SharedVocabulary {
     /// The whole decoder, without its parameters.
     pub(super) whole: Decoder,
-    pub(super) share: Share,
+    /// The rows of the decoder that this rank holds. Those of its words are below `V`.
+    pub share: Share,
     /// A word that is not masked, if there is one.
     pub(super) safe_word: usize,
-}
-
-impl SharedVocabulary {
-    /// The rows of the decoder that this rank holds.
-    pub fn share(&self) -> &Share {
-        &self.share
-    }
-
-    /// The head whose [part](ShardedHead::into_parts) over the words of this rank is `own`.
-    pub fn head(&self, own: OutputHead) -> ShardedHead {
-        ShardedHead { head: own, shared: self.clone() }
-    }
 }
 
 impl OutputHead {
@@ -107,59 +112,24 @@ impl OutputHead {
         let context = with_own_parameters(self.context.clone());
         let logit_map = with_own_parameters(self.logit_map.clone());
         let head = OutputHead { context, logit_map, decoder: part, ..self.clone() };
-        Ok(SharedVocabulary { whole, share, safe_word }.head(head))
+        Ok(ShardedHead { head, shared: SharedVocabulary { whole, share, safe_word } })
     }
 }
 
 impl ShardedHead {
     /// `V`, the number of words of all ranks.
-    pub fn vocab(&self) -> usize {
+    pub(super) fn vocab(&self) -> usize {
         self.shared.whole.vocab
     }
 
-    /// The decoder's rows that this rank holds; words are those below `V`.
-    pub fn rows(&self) -> Range<usize> {
+    /// The decoder's rows that this rank holds.
+    pub(super) fn rows(&self) -> Range<usize> {
         self.shared.share.rows()
     }
 
     /// The ranks that share the vocabulary.
-    pub fn group(&self) -> &GroupHandle {
+    pub(super) fn group(&self) -> &GroupHandle {
         self.shared.share.group()
-    }
-
-    /// A head over the words of this rank alone, which has all parameters, and what [makes](SharedVocabulary::head) this one of it.
-    pub fn into_parts(self) -> (OutputHead, SharedVocabulary) {
-        (self.head, self.shared)
-    }
-
-    /// A [tied](crate::HeadConfig::with_tied) head with this rank's rows of the embedding as its decoder. Call it in every
-    /// forward pass, as [`OutputHead::tied_to`].
-    ///
-    /// # Errors
-    /// What that panics for.
-    pub fn tied_to(&self, embedding: &ShardedEmbedding) -> Result<Self, ShardError> {
-        let matrix = Param::initialized(embedding.weight.id, embedding.weight.val());
-        let decoder = self.head.decoder.tied_to(matrix)?;
-        Ok(Self { head: OutputHead { decoder, ..self.head.clone() }, ..self.clone() })
-    }
-
-    /// The same head at temperature τ, see [`OutputHead::at_temperature`].
-    ///
-    /// # Panics
-    /// As that.
-    #[track_caller]
-    pub fn at_temperature(&self, temperature: f64) -> Self {
-        Self { head: self.head.at_temperature(temperature), ..self.clone() }
-    }
-
-    /// The same head with a mask for its latent dropout, see [`OutputHead::with_latent_mask`]. Without one all ranks take the one
-    /// that the first draws.
-    ///
-    /// # Panics
-    /// As that.
-    #[track_caller]
-    pub fn with_latent_mask(&self, mask: Tensor<2>) -> Self {
-        Self { head: self.head.with_latent_mask(mask), ..self.clone() }
     }
 
     /// The whole head on every rank, for a checkpoint that does not depend on the number of ranks.

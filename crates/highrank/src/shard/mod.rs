@@ -40,10 +40,10 @@
 //! small machines.
 //!
 //! # Models
-//! A model that holds all parameters itself, under the same names with and without a shared vocabulary, keeps the part over its
-//! rank's words and beside it a [`SharedVocabulary`]. [`Share`] looks words up in any matrix with a row for each.
+//! A model that holds all parameters itself, under the same names with and without a shared vocabulary, keeps the
+//! [`head`](ShardedHead::head) over its rank's words and beside it a [`SharedVocabulary`]. [`Share`] looks words up in any matrix
+//! with a row for each.
 
-mod embedding;
 mod exchange;
 mod group;
 mod head;
@@ -53,7 +53,6 @@ mod share;
 mod sweep;
 mod threads;
 
-pub use embedding::ShardedEmbedding;
 pub use group::{GroupHandle, ShardError, ShardGroup};
 pub use head::{ShardedHead, SharedVocabulary};
 pub use share::Share;

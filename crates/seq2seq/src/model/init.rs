@@ -6,7 +6,7 @@ use burn::module::{Initializer, Param};
 use burn::nn::Linear;
 use burn::tensor::{Device, Tensor};
 use highrank::context::{Context, MixtureConfig};
-use highrank::shard::{GroupHandle, Share};
+use highrank::shard::{GroupHandle, ShardedHead, Share};
 use highrank::{ContextConfig, HeadConfig, LogitMapConfig, Precision};
 use runs::error::Result;
 use runs::{WordRows, draw_all};
@@ -63,9 +63,9 @@ impl ModelConfig {
     pub fn try_init_shared(&self, group: GroupHandle, device: &Device) -> Result<Seq2Seq> {
         let share = Share::new(self.vocab, group.clone())?;
         let model = self.try_init(device)?;
-        let (head, words) = model.head.shard(group)?.into_parts();
+        let ShardedHead { head, shared } = model.head.shard(group)?;
         let embedding = model.embedding.val().slice_dim(0, share.rows()).detach();
-        let (embedding, words) = (Param::from_tensor(embedding), WordRows::Shared(Box::new(words)));
+        let (embedding, words) = (Param::from_tensor(embedding), WordRows::Shared(Box::new(shared)));
         Ok(Seq2Seq { embedding, head, words, ..model })
     }
 
