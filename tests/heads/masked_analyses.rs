@@ -30,8 +30,8 @@ fn analyses(head: &OutputHead, hidden: [Tensor<2>; 2], targets: &[usize]) -> Vec
         vec![spectrum.rank() as f64, spectrum.threshold(1.0), divergence.mean_distinct_pairs().unwrap()];
     all.extend([fit.mean_kl().unwrap(), fit.mode_match().unwrap(), comparison.share_better()]);
     all.extend(comparison.mean_nll());
-    for token in comparison.gains() {
-        all.extend([token.position as f64, token.gain()]);
+    for token in &comparison.gains {
+        all.extend([token.position as f64, token.gain]);
         all.extend(token.top_a.iter().chain(&token.top_b).map(|it| it.log_prob));
     }
     all.extend([range.count, range.below, range.above].map(|count| count as f64));

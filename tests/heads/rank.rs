@@ -20,7 +20,7 @@ fn rank(config: HeadConfig) -> usize {
         spectrum.add(block).unwrap();
     }
     let spectrum = spectrum.finish().unwrap();
-    assert_eq!((spectrum.rows(), spectrum.columns()), (CONTEXTS, VOCAB));
+    assert_eq!((spectrum.rows, spectrum.columns), (CONTEXTS, VOCAB));
     spectrum.rank()
 }
 

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::evidence::Evidence;
 use super::matrix::Matrix;
+use highrank::analysis::Spectrum;
 use highrank_benches::timing::median;
 use program::chart::{Chart, Scale};
 use program::failure::Failure;
@@ -54,8 +55,8 @@ impl SquaredRanks {
                 let (plain, squared) = (matrix.spectrum()?, matrix.map(|x| x * x).spectrum()?);
                 deficient += usize::from(plain.rank() == size - 1);
                 full += usize::from(squared.rank() == size);
-                before.push(plain.normalised()[size - 1]);
-                after.push(squared.normalised()[size - 1]);
+                before.push(smallest_over_largest(&plain));
+                after.push(smallest_over_largest(&squared));
                 threshold = squared.threshold(f64::EPSILON) / squared.singular_values[0];
             }
             let [before, after] = [before, after].map(|ratios| median(ratios).unwrap_or(f64::NAN));
@@ -71,6 +72,11 @@ impl SquaredRanks {
         }
         Ok(Self { sizes, exceptions })
     }
+}
+
+fn smallest_over_largest(spectrum: &Spectrum) -> f64 {
+    let values = &spectrum.singular_values;
+    values[values.len() - 1] / values[0]
 }
 
 impl Evidence for SquaredRanks {

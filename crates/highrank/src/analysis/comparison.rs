@@ -26,22 +26,12 @@ pub struct TokenGain {
     pub log_prob_a: f64,
     /// `log P_B(target)` in nats.
     pub log_prob_b: f64,
+    /// `log P_A(target) − log P_B(target)` in nats; 0 if both models mask the target.
+    pub gain: f64,
     /// The words that A finds most probable, most probable first; none that it masks.
     pub top_a: Vec<Prediction>,
     /// The words that B finds most probable, most probable first; none that it masks.
     pub top_b: Vec<Prediction>,
-}
-
-impl TokenGain {
-    /// `log P_A(target) − log P_B(target)` in nats; 0 if both models mask the target.
-    pub fn gain(&self) -> f64 {
-        gain(self.log_prob_a, self.log_prob_b)
-    }
-}
-
-fn gain(log_prob_a: f64, log_prob_b: f64) -> f64 {
-    // Infinite on both sides, they would make NaN.
-    if log_prob_a == log_prob_b { 0.0 } else { log_prob_a - log_prob_b }
 }
 
 /// Where model A beats model B most: the tokens of a text with the largest `log P_A(target) − log P_B(target)`.
@@ -58,8 +48,8 @@ fn gain(log_prob_a: f64, log_prob_b: f64) -> f64 {
 /// let log = |row: [f64; 3]| row.map(f64::ln);
 /// let mut comparison = Comparison::new(3, 1, 2); // 3 words, the best token, its top 2
 /// comparison.add_rows(&log([0.8, 0.1, 0.1]), &log([0.2, 0.2, 0.6]), &[0])?;
-/// let [token] = comparison.gains() else { panic!() };
-/// assert!((token.gain() - 4f64.ln()).abs() < 1e-15);
+/// let [token] = &comparison.gains[..] else { panic!() };
+/// assert!((token.gain - 4f64.ln()).abs() < 1e-15);
 /// assert_eq!(token.top_b[0].word, 2);
 /// # Ok::<(), highrank::analysis::AnalysisError>(())
 /// ```
@@ -68,11 +58,12 @@ pub struct Comparison {
     columns: usize,
     most: usize,
     k: usize,
-    tokens: usize,
+    /// Number of tokens read.
+    pub tokens: usize,
     better: usize,
     nll: [f64; 2],
-    /// Largest gain first, at most `most`.
-    gains: Vec<TokenGain>,
+    /// The tokens with the largest gains, the largest first.
+    pub gains: Vec<TokenGain>,
 }
 
 impl Comparison {
@@ -130,24 +121,16 @@ impl Comparison {
         self.better += usize::from(log_prob_a > log_prob_b);
         self.nll[0] -= log_prob_a;
         self.nll[1] -= log_prob_b;
-        let gain = gain(log_prob_a, log_prob_b);
+        // Infinite on both sides, they would make NaN.
+        let gain = if log_prob_a == log_prob_b { 0.0 } else { log_prob_a - log_prob_b };
         // Of equal gains the earlier token stays in front.
-        let place = self.gains.partition_point(|other| other.gain() >= gain);
+        let place = self.gains.partition_point(|other| other.gain >= gain);
         if place < self.most {
             let (top_a, top_b) = (top(a, self.k), top(b, self.k));
             self.gains.truncate(self.most - 1);
-            self.gains.insert(place, TokenGain { position, target, log_prob_a, log_prob_b, top_a, top_b });
+            self.gains
+                .insert(place, TokenGain { position, target, log_prob_a, log_prob_b, gain, top_a, top_b });
         }
-    }
-
-    /// The tokens with the largest gains, the largest first.
-    pub fn gains(&self) -> &[TokenGain] {
-        &self.gains
-    }
-
-    /// Number of tokens read.
-    pub fn tokens(&self) -> usize {
-        self.tokens
     }
 
     /// Mean negative log-likelihood of A and of B in nats: +∞ for a model that masks a target, NaN before the first token.
@@ -191,9 +174,9 @@ mod tests {
         let gain = |i: usize| a[i * columns + targets[i]] - b[i * columns + targets[i]];
         let mut order: Vec<usize> = (0..count).collect();
         order.sort_by(|x, y| gain(*y).total_cmp(&gain(*x)));
-        let positions: Vec<usize> = comparison.gains().iter().map(|token| token.position).collect();
+        let positions: Vec<usize> = comparison.gains.iter().map(|token| token.position).collect();
         assert_eq!(positions, order[..7]);
-        for token in comparison.gains() {
+        for token in &comparison.gains {
             let row = &a[token.position * columns..(token.position + 1) * columns];
             assert_eq!(token.top_a.len(), 3);
             assert!(token.top_a.windows(2).all(|pair| pair[0].log_prob >= pair[1].log_prob));
@@ -218,11 +201,11 @@ mod tests {
         comparison.add_rows(&only_a, &only_a, &[2]).unwrap();
         comparison.add_rows(&only_b, &log([0.1, 0.8, 0.1]), &[1]).unwrap();
         let gains: Vec<(usize, f64)> =
-            comparison.gains().iter().map(|token| (token.position, token.gain())).collect();
+            comparison.gains.iter().map(|token| (token.position, token.gain)).collect();
         let finite = 0.4f64.ln() - 0.8f64.ln();
         assert_eq!(gains, [(0, f64::INFINITY), (2, 0.0), (3, finite), (1, f64::NEG_INFINITY)]);
         let words = |top: &[Prediction]| top.iter().map(|it| it.word).collect::<Vec<_>>();
-        let first = &comparison.gains()[0];
+        let first = &comparison.gains[0];
         assert_eq!((words(&first.top_a), words(&first.top_b)), (vec![0], vec![2, 1]));
         assert_eq!((comparison.mean_nll(), comparison.share_better()), ([f64::INFINITY; 2], 0.25));
     }
@@ -246,8 +229,8 @@ mod tests {
         );
         let error = message(comparison.add_rows(&row, &[MASKED; 3], &[0]));
         assert!(error.starts_with("row 0 of model B is -inf throughout"), "{error}");
-        assert_eq!(comparison.tokens(), 0);
+        assert_eq!(comparison.tokens, 0);
         comparison.add_rows(&row, &row, &[2]).unwrap();
-        assert_eq!(comparison.gains()[0].top_a.len(), 3);
+        assert_eq!(comparison.gains[0].top_a.len(), 3);
     }
 }

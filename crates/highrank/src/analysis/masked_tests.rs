@@ -46,7 +46,7 @@ fn a_spectrum_is_that_of_the_words_that_are_not_masked() {
         let [without, with] = rows(count, 3);
         for spectrum in [whole as fn(&[f64], usize) -> Spectrum, streamed] {
             let (got, want) = (spectrum(&with, WORDS), spectrum(&without, words));
-            assert_eq!((got.rows(), got.columns()), (count, words));
+            assert_eq!((got.rows, got.columns), (count, words));
             assert_eq!(got.singular_values, want.singular_values);
             assert_eq!((got.rank(), got.threshold(1.0)), (want.rank(), want.threshold(1.0)));
             assert!(got.rank() > count.min(words) / 2, "{} of {count} contexts", got.rank());
@@ -89,8 +89,8 @@ fn models_are_compared_on_the_words_that_are_not_masked() {
     let renumbered = |top: &[Prediction]| -> Vec<Prediction> {
         top.iter().map(|it| Prediction { word: words[it.word], ..*it }).collect()
     };
-    for (got, want) in with.gains().iter().zip(without.gains()) {
-        assert_eq!((got.position, got.gain(), got.target), (want.position, want.gain(), words[want.target]));
+    for (got, want) in with.gains.iter().zip(&without.gains) {
+        assert_eq!((got.position, got.gain, got.target), (want.position, want.gain, words[want.target]));
         assert_eq!((&got.top_a, &got.top_b), (&renumbered(&want.top_a), &renumbered(&want.top_b)));
         assert_eq!(got.top_a.len(), words.len());
     }

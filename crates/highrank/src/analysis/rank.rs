@@ -21,8 +21,10 @@ use super::triangle::Triangle;
 pub struct Spectrum {
     /// Singular values in descending order, `min(rows, columns)` of them, masked words not counted.
     pub singular_values: Vec<f64>,
-    rows: usize,
-    columns: usize,
+    /// Number of rows: contexts.
+    pub rows: usize,
+    /// Number of columns: words that are not masked.
+    pub columns: usize,
 }
 
 impl Spectrum {
@@ -71,16 +73,6 @@ impl Spectrum {
         Ok(Self { singular_values, rows, columns: matrix.ncols() })
     }
 
-    /// Number of rows: contexts.
-    pub fn rows(&self) -> usize {
-        self.rows
-    }
-
-    /// Number of columns: words that are not masked.
-    pub fn columns(&self) -> usize {
-        self.columns
-    }
-
     /// Number of singular values above the expected roundoff of f64.
     pub fn rank(&self) -> usize {
         self.rank_with(f64::EPSILON)
@@ -97,22 +89,8 @@ impl Spectrum {
 
     /// The threshold of [`rank_with`](Self::rank_with).
     pub fn threshold(&self, epsilon: f64) -> f64 {
-        0.5 * ((self.rows + self.columns + 1) as f64).sqrt() * self.largest() * epsilon
-    }
-
-    /// Singular values over the largest, in descending order from 1; empty if all are 0.
-    ///
-    /// What the cumulative share is drawn over: the share of them at or below `x`, for `x` in `(0, 1]` (Yang et al.,
-    /// appendix, "empirical rank", figure 1). The share right at or below the `i`-th of `n` is `1 − i / n`, `i` from 0.
-    pub fn normalised(&self) -> Vec<f64> {
-        match self.largest() {
-            0.0 => vec![],
-            largest => self.singular_values.iter().map(|value| value / largest).collect(),
-        }
-    }
-
-    fn largest(&self) -> f64 {
-        self.singular_values.first().copied().unwrap_or(0.0)
+        let largest = self.singular_values.first().copied().unwrap_or(0.0);
+        0.5 * ((self.rows + self.columns + 1) as f64).sqrt() * largest * epsilon
     }
 }
 
@@ -367,13 +345,6 @@ mod tests {
     }
 
     #[test]
-    fn normalised_values_fall_from_one() {
-        let spectrum = Spectrum::of(&[4.0, 0.0, 0.0, 1.0], 2).unwrap();
-        assert_eq!(spectrum.normalised(), [1.0, 0.25]);
-        assert!(Spectrum::of(&[0.0; 4], 2).unwrap().normalised().is_empty());
-    }
-
-    #[test]
     fn a_bad_block_is_named_by_its_row_in_the_whole_and_leaves_no_trace() {
         let mut builder = SpectrumBuilder::new(2);
         assert_eq!(
@@ -394,6 +365,6 @@ mod tests {
                 .to_string()
                 .starts_with("row 3 of the matrix is -inf throughout")
         );
-        assert_eq!(builder.finish().unwrap().rows(), 3);
+        assert_eq!(builder.finish().unwrap().rows, 3);
     }
 }

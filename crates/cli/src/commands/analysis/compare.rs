@@ -86,7 +86,7 @@ impl Token {
             position: gain.position,
             context: seen[seen.len().saturating_sub(CONTEXT)..].iter().map(|&id| word(id)).collect(),
             target: word(gain.target),
-            gain: gain.gain(),
+            gain: gain.gain,
             p_a: gain.log_prob_a.exp(),
             p_b: gain.log_prob_b.exp(),
             top_a: top(&gain.top_a),
@@ -122,7 +122,7 @@ pub fn run(args: &CompareArgs) -> Result<(), Failure> {
     }
     let ids: Vec<usize> = text.ids().iter().map(|&id| id as usize).collect();
     let tokens: Vec<Token> =
-        comparison.gains().iter().map(|gain| Token::new(gain, &ids, &a.vocabulary)).collect();
+        comparison.gains.iter().map(|gain| Token::new(gain, &ids, &a.vocabulary)).collect();
     let [ppl_a, ppl_b] = comparison.mean_nll().map(f64::exp);
     let summary = Summary {
         a: a.name.clone(),
@@ -131,7 +131,7 @@ pub fn run(args: &CompareArgs) -> Result<(), Failure> {
         b: b.name.clone(),
         head_b: b.head,
         ppl_b,
-        tokens: comparison.tokens(),
+        tokens: comparison.tokens,
         a_better: comparison.share_better(),
     };
     if args.text.json {

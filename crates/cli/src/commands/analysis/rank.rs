@@ -59,8 +59,8 @@ impl Rank {
             run: run.name.clone(),
             head: run.head,
             d_embedding: run.d_embedding,
-            contexts: spectrum.rows(),
-            vocab: spectrum.columns(),
+            contexts: spectrum.rows,
+            vocab: spectrum.columns,
             // One for each column of the decoder, one for the normaliser, one for the bias.
             bound: is_bounded.then(|| (run.d_embedding + 2).min(spectrum.singular_values.len())),
             precision: if wide { "f64" } else { "f32" }.into(),
