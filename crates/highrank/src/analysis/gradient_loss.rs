@@ -26,17 +26,7 @@ use crate::head::OutputHead;
 /// Q_k = G_k − P_k       is lost
 /// ```
 ///
-/// Norms are over all `K·V` entries, so components count by their responsibilities. What is measured:
-///
-/// | method | |
-/// |---|---|
-/// | [`mean_share`](Self::mean_share) | mean over tokens of `‖Q‖ / ‖G‖` |
-/// | [`mean_squared_share`](Self::mean_squared_share) | mean over tokens of `‖Q‖² / ‖G‖²` |
-/// | [`total_squared_share`](Self::total_squared_share) | `Σ_n ‖Q_n‖² / Σ_n ‖G_n‖²`: tokens count by their gradients |
-/// | [`share_of_sum`](Self::share_of_sum) | `‖Σ_n Q_n‖ / ‖Σ_n G_n‖`: of the gradient summed over the tokens |
-/// | [`by_chance`](Self::by_chance) | `1 − r/V`, the expected `‖Q‖² / ‖G‖²` of a direction drawn at random |
-///
-/// A share lies in `[0, 1]`. Tokens without any gradient, whose target has probability 1, are counted but in no mean.
+/// Norms are over all `K·V` entries, so components count by their responsibilities. [`GradientShares`] has what is measured.
 ///
 /// * **Bias.** `b` adds nothing to the column space. It is a parameter with a gradient of its own, all of `G`, but no way to the
 ///   hidden state.
@@ -59,9 +49,10 @@ use crate::head::OutputHead;
 /// let mut loss = GradientLoss::of_head(&head)?;
 /// let hidden = Tensor::<2>::random([20, 8], Distribution::Default, &device);
 /// loss.add(&head, hidden, Tensor::<1, Int>::full([20], 7, &device))?;
+/// let shares = loss.finish()?;
 /// // Four of a hundred dimensions are kept.
-/// assert!((loss.by_chance() - 0.96).abs() < 1e-12);
-/// assert!(loss.mean_share()? > 0.9);
+/// assert!((shares.by_chance - 0.96).abs() < 1e-12);
+/// assert!(shares.mean_share > 0.9);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone)]
@@ -76,6 +67,31 @@ pub struct GradientLoss {
     total: Squares,
     /// `Σ_n G_n`, `[K, V]`.
     sum: Vec<f64>,
+}
+
+/// The shares of the gradient that a [`GradientLoss`] has found to be lost, each in `[0, 1]`. Letters are as there.
+///
+/// Tokens without any gradient, whose target has probability 1, are counted but in no mean.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GradientShares {
+    /// Number of tokens read.
+    pub rows: usize,
+    /// How many of them had no gradient.
+    pub without_gradient: usize,
+    /// `r`, the dimension of the column space: at most `d`.
+    pub dimension: usize,
+    /// `‖Q‖ / ‖G‖` of every token with a gradient, in their order.
+    pub shares: Vec<f64>,
+    /// `1 − r/V`: the expected `‖Q‖² / ‖G‖²` of a direction drawn at random.
+    pub by_chance: f64,
+    /// Mean over tokens of `‖Q‖ / ‖G‖`.
+    pub mean_share: f64,
+    /// Mean over tokens of `‖Q‖² / ‖G‖²`.
+    pub mean_squared_share: f64,
+    /// `Σ_n ‖Q_n‖² / Σ_n ‖G_n‖²`: tokens count by their gradients.
+    pub total_squared_share: f64,
+    /// `‖Σ_n Q_n‖ / ‖Σ_n G_n‖`: of the gradient summed over the tokens; none if that is 0 exactly.
+    pub share_of_sum: Option<f64>,
 }
 
 impl GradientLoss {
@@ -162,69 +178,28 @@ impl GradientLoss {
         Ok(())
     }
 
-    /// `r`, the dimension of the column space: at most `d`.
-    pub fn dimension(&self) -> usize {
-        self.space.dimension()
-    }
-
-    /// Number of tokens read.
-    pub fn rows(&self) -> usize {
-        self.rows
-    }
-
-    /// How many of them had no gradient.
-    pub fn without_gradient(&self) -> usize {
-        self.rows - self.shares.len()
-    }
-
-    /// `‖Q‖ / ‖G‖` of every token with a gradient, in their order.
-    pub fn shares(&self) -> &[f64] {
-        &self.shares
-    }
-
-    /// `1 − r/V`: the expected `‖Q‖² / ‖G‖²` of a direction drawn at random.
-    pub fn by_chance(&self) -> f64 {
-        1.0 - self.dimension() as f64 / self.words as f64
-    }
-
-    /// Mean of `‖Q‖ / ‖G‖`.
+    /// The shares over the tokens read so far.
     ///
     /// # Errors
     /// Without any token that has a gradient.
-    pub fn mean_share(&self) -> Result<f64, AnalysisError> {
-        Ok(self.shares.iter().sum::<f64>() / self.tokens()?)
-    }
-
-    /// Mean of `‖Q‖² / ‖G‖²`.
-    ///
-    /// # Errors
-    /// Without any token that has a gradient.
-    pub fn mean_squared_share(&self) -> Result<f64, AnalysisError> {
-        Ok(self.shares.iter().map(|share| share * share).sum::<f64>() / self.tokens()?)
-    }
-
-    /// `Σ_n ‖Q_n‖² / Σ_n ‖G_n‖²`.
-    ///
-    /// # Errors
-    /// Without any token that has a gradient.
-    pub fn total_squared_share(&self) -> Result<f64, AnalysisError> {
-        self.tokens()?;
-        Ok(self.total.outside / self.total.whole)
-    }
-
-    /// `‖Σ_n Q_n‖ / ‖Σ_n G_n‖`; none if the gradients sum to 0 exactly.
-    ///
-    /// # Errors
-    /// Without any token that has a gradient.
-    pub fn share_of_sum(&self) -> Result<Option<f64>, AnalysisError> {
-        self.tokens()?;
+    pub fn finish(&self) -> Result<GradientShares, AnalysisError> {
+        let Self { rows, total, .. } = *self;
+        let shares = self.shares.clone();
+        let tokens = at_least("a share of the gradient", shares.len(), 1)?;
+        let dimension = self.space.dimension();
         let mut sum = Squares::default();
         self.space.squares(&self.sum).into_iter().for_each(|squares| sum += squares);
-        Ok(sum.share())
-    }
-
-    fn tokens(&self) -> Result<f64, AnalysisError> {
-        at_least("a share of the gradient", self.shares.len(), 1)
+        Ok(GradientShares {
+            rows,
+            without_gradient: rows - shares.len(),
+            dimension,
+            by_chance: 1.0 - dimension as f64 / self.words as f64,
+            mean_share: shares.iter().sum::<f64>() / tokens,
+            mean_squared_share: shares.iter().map(|share| share * share).sum::<f64>() / tokens,
+            total_squared_share: total.outside / total.whole,
+            share_of_sum: sum.share(),
+            shares,
+        })
     }
 }
 

@@ -44,7 +44,7 @@ mod masked_tests;
 pub use comparison::{Comparison, Prediction, TokenGain};
 pub use divergence::{PairwiseKl, kl_divergence};
 pub use error::AnalysisError;
-pub use gradient_loss::GradientLoss;
+pub use gradient_loss::{GradientLoss, GradientShares};
 pub use logit_map::{LogitRange, SlopeStatistics, curve};
 pub use rank::{Spectrum, SpectrumBuilder};
 pub use rows::RowAnalysis;

@@ -2,7 +2,7 @@
 
 use burn::tensor::{Int, Tensor};
 use clap::Args;
-use highrank::analysis::{AnalysisError, GradientLoss};
+use highrank::analysis::{AnalysisError, GradientLoss, GradientShares};
 use plotters::prelude::SeriesLabelPosition;
 use program::args::Head;
 use program::chart::{Chart, Scale};
@@ -53,28 +53,27 @@ struct Lost {
 }
 
 impl Lost {
-    fn new(run: &SavedRun, components: usize, loss: &GradientLoss) -> Result<Self, AnalysisError> {
-        let shares = sorted(loss.shares());
-        let share = loss.mean_share()?;
+    fn new(run: &SavedRun, components: usize, lost: &GradientShares) -> Self {
+        let shares = sorted(&lost.shares);
         let quantile =
             |at: f64| shares[((shares.len() as f64 * at).ceil() as usize).clamp(1, shares.len()) - 1];
-        Ok(Self {
+        Self {
             run: run.name.clone(),
             head: run.head,
             d_embedding: run.d_embedding,
             components,
-            contexts: loss.rows(),
-            without_gradient: loss.without_gradient(),
+            contexts: lost.rows,
+            without_gradient: lost.without_gradient,
             vocab: run.vocabulary.len(),
-            dimension: loss.dimension(),
-            share,
+            dimension: lost.dimension,
+            share: lost.mean_share,
             share_quantiles: [0.1, 0.5, 0.9].map(quantile),
-            squared_share: loss.mean_squared_share()?,
-            total_squared_share: loss.total_squared_share()?,
-            share_of_sum: loss.share_of_sum()?,
-            squared_share_by_chance: loss.by_chance(),
-            distribution: distribution(loss.shares()),
-        })
+            squared_share: lost.mean_squared_share,
+            total_squared_share: lost.total_squared_share,
+            share_of_sum: lost.share_of_sum,
+            squared_share_by_chance: lost.by_chance,
+            distribution: distribution(&lost.shares),
+        }
     }
 }
 
@@ -145,7 +144,7 @@ fn look(source: &SourceArgs) -> Result<Vec<Lost>, Failure> {
             let targets = Tensor::<1, Int>::from_data(targets.as_slice(), &analysis.device);
             loss.add(&head, window.hidden, targets).map_err(failed)?;
         }
-        Lost::new(run, head.components(), &loss).map_err(failed)
+        Ok(Lost::new(run, head.components(), &loss.finish().map_err(failed)?))
     })
 }
 
