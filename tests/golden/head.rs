@@ -188,7 +188,7 @@ fn words(case: &Case) -> usize {
 fn adaptive(config: HeadConfig, case: &Case) -> HeadConfig {
     let cutoffs = case.entry.hyperparameters["cutoffs"].as_array().expect("a list of cutoffs");
     let cutoffs = cutoffs.iter().map(|cutoff| cutoff.as_u64().expect("a word") as usize);
-    let clusters = AdaptiveConfig::new(cutoffs.collect()).with_division(case.number("division"));
+    let clusters = AdaptiveConfig { cutoffs: cutoffs.collect(), division: case.number("division") };
     config.with_adaptive(clusters).with_masked_words(case.masked_words().unwrap_or_default())
 }
 

@@ -220,16 +220,16 @@ fn what_makes_no_contexts_is_refused() {
     assert!(mos(4).with_activation(Activation::Linear).validate().is_ok());
     for (config, message) in [
         (
-            with(MixtureConfig::new(3).with_start(start)),
+            with(MixtureConfig { start, ..MixtureConfig::new(3) }),
             "start is set, but tanh contexts cannot start as the hidden state: make them linear or residual",
         ),
         (
-            with(
-                MixtureConfig::new(3)
-                    .with_activation(Activation::Linear)
-                    .with_start(start)
-                    .with_initializer(burn::module::Initializer::Ones),
-            ),
+            with(MixtureConfig {
+                activation: Activation::Linear,
+                start,
+                initializer: burn::module::Initializer::Ones,
+                ..MixtureConfig::new(3)
+            }),
             "the mixture's initializer is set, but a mixture that starts at the softmax draws nothing from it: leave it out",
         ),
         (mos(HIDDEN).starting_at_softmax(-0.1), "spread is -0.1, expected a finite number of at least 0"),

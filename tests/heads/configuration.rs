@@ -51,7 +51,8 @@ fn parameters_start_from_their_initialisers() {
     }
 
     let constant = |value| Initializer::Constant { value };
-    let context = ContextConfig::MixtureOfSoftmaxes(MixtureConfig::new(3).with_initializer(constant(-0.5)));
+    let mixture_config = MixtureConfig { initializer: constant(-0.5), ..MixtureConfig::new(3) };
+    let context = ContextConfig::MixtureOfSoftmaxes(mixture_config);
     let head = mos(VOCAB).with_initializer(constant(0.25)).with_context(context).init(&device);
     assert!(weight(&head).iter().all(|x| *x == 0.25));
     assert!(bias(&head).iter().all(|x| *x == 0.0));
@@ -84,7 +85,7 @@ fn files_may_lack_what_was_added_later() {
 
 #[test]
 fn every_option_survives_json() {
-    let mixture = MixtureConfig::new(3).with_initializer(Initializer::Ones);
+    let mixture = MixtureConfig { initializer: Initializer::Ones, ..MixtureConfig::new(3) };
     let config = HeadConfig::new(HIDDEN, EMBEDDING, VOCAB)
         .with_context(ContextConfig::MixtureOfSoftmaxes(mixture.clone()))
         .with_logit_map(LogitMapConfig::Plif { knots: 9, bound: 3.0 })

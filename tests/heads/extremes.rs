@@ -27,7 +27,8 @@ fn of_logits(logits: &[f64], masked: Option<usize>, is_mixture: bool, device: &D
     // Each component's context.
     let mut context = 1.0;
     if is_mixture {
-        let equal = MixtureConfig::new(2).with_initializer(Initializer::Constant { value: 0.25 });
+        let initializer = Initializer::Constant { value: 0.25 };
+        let equal = MixtureConfig { initializer, ..MixtureConfig::new(2) };
         config = config.with_context(ContextConfig::MixtureOfSoftmaxes(equal));
         context = 0.5f64.tanh();
     }

@@ -128,7 +128,7 @@ impl Drawn {
         let mut cutoffs: Vec<usize> = self.cutoffs.iter().map(|cutoff| 1 + cutoff.index(vocab - 1)).collect();
         cutoffs.sort_unstable();
         cutoffs.dedup();
-        AdaptiveConfig::new(cutoffs).with_division(self.division)
+        AdaptiveConfig { cutoffs, division: self.division }
     }
 }
 

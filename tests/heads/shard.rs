@@ -510,7 +510,7 @@ fn refusal(
 #[test]
 fn what_is_not_made_is_refused_in_one_line() {
     let on = (&ad(), DType::F32);
-    let clusters = AdaptiveConfig::new(vec![4]).with_division(2.0);
+    let clusters = AdaptiveConfig { cutoffs: vec![4], division: 2.0 };
     for (config, line) in [
         (
             softmax(VOCAB).with_adaptive(clusters),

@@ -83,7 +83,7 @@ fn other_activations(vocab: usize) -> impl Iterator<Item = HeadConfig> {
 
 /// A softmax and a mixture with two clusters of rare words.
 pub fn adaptive_heads(vocab: usize) -> [HeadConfig; 2] {
-    let clusters = AdaptiveConfig::new(vec![vocab / 3, 2 * vocab / 3]).with_division(2.0);
+    let clusters = AdaptiveConfig { cutoffs: vec![vocab / 3, 2 * vocab / 3], division: 2.0 };
     [softmax(vocab), mos(vocab)].map(|config| config.with_adaptive(clusters.clone()))
 }
 

@@ -18,6 +18,16 @@ use crate::ops::{Activation, ContextSource, LatentArgs, wide};
 use crate::parameters::value;
 
 /// Configuration of a [`Mixture`] in a head, whose sizes are the head's.
+///
+/// ```
+/// use burn::module::Initializer;
+/// use highrank::context::MixtureConfig;
+/// use highrank::{ContextConfig, HeadConfig};
+///
+/// let mixture = MixtureConfig { initializer: Initializer::Zeros, ..MixtureConfig::new(5) };
+/// let head = HeadConfig::new(32, 16, 100).with_context(ContextConfig::MixtureOfSoftmaxes(mixture));
+/// assert!(head.validate().is_ok());
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MixtureConfig {
@@ -76,21 +86,6 @@ impl MixtureConfig {
             dropout: None,
             initializer: linear_initializer(),
         }
-    }
-
-    /// Sets [`initializer`](Self::initializer).
-    pub fn with_initializer(self, initializer: Initializer) -> Self {
-        Self { initializer, ..self }
-    }
-
-    /// Sets [`activation`](field@Self::activation).
-    pub fn with_activation(self, activation: Activation) -> Self {
-        Self { activation, ..self }
-    }
-
-    /// Sets [`start`](field@Self::start).
-    pub fn with_start(self, start: Start) -> Self {
-        Self { start, ..self }
     }
 }
 

@@ -33,9 +33,11 @@ impl OutputHead {
             matches!(self.context, Context::Direct(_)),
             "into_mixture: the head has contexts of its own, expected a softmax"
         );
-        let mixture = MixtureConfig::new(components)
-            .with_activation(Activation::Linear)
-            .with_start(Start::Softmax { spread });
+        let mixture = MixtureConfig {
+            activation: Activation::Linear,
+            start: Start::Softmax { spread },
+            ..MixtureConfig::new(components)
+        };
         let (config, decoder) = (ContextConfig::MixtureOfSoftmaxes(mixture), &self.decoder);
         let (d, vocab) = (decoder.d_embedding, decoder.vocab);
         let sizes = Sizes { d_hidden: d, d_embedding: d, vocab };

@@ -73,7 +73,7 @@ impl ModelConfig {
     pub fn head_config(&self) -> HeadConfig {
         let (hidden, d, v, k) = (self.d_decoder, self.d_latent(), self.vocab, self.components);
         let plif = LogitMapConfig::Plif { knots: self.knots, bound: self.plif_bound };
-        let mixture = MixtureConfig::new(k).with_initializer(self.initializer());
+        let mixture = MixtureConfig { initializer: self.initializer(), ..MixtureConfig::new(k) };
         let mixed = |context| HeadConfig::new(hidden, d, v).with_context(context);
         let head = match self.head {
             // Adaptive is refused by `validate`.

@@ -19,7 +19,7 @@ const H: usize = 8;
 const CUTOFFS: [usize; 3] = [4, 9, 16];
 
 fn adaptive() -> AdaptiveConfig {
-    AdaptiveConfig::new(CUTOFFS.to_vec()).with_division(2.0)
+    AdaptiveConfig { cutoffs: CUTOFFS.to_vec(), division: 2.0 }
 }
 
 /// A softmax and a mixture in the head cluster.
@@ -258,7 +258,7 @@ fn a_beam_search_finds_words_of_clusters() {
 fn linear_layers_become_the_clusters() {
     let device = Device::flex();
     let linear = |from, to, bias| LinearConfig::new(from, to).with_bias(bias).init(&device);
-    let adaptive = AdaptiveConfig::new(vec![3, 7]).with_division(2.0);
+    let adaptive = AdaptiveConfig { cutoffs: vec![3, 7], division: 2.0 };
     let config = HeadConfig::softmax(8, 12).with_adaptive(adaptive).with_bias(false);
     let (short, near, far) = (
         linear(8, 5, false),
@@ -322,7 +322,7 @@ fn bad_cutoffs_and_divisions_are_refused() {
         "{message}"
     );
     for value in [0.5, 0.0, f64::INFINITY, f64::NAN] {
-        let error = adaptive().with_division(value).validate(V).unwrap_err();
+        let error = AdaptiveConfig { division: value, ..adaptive() }.validate(V).unwrap_err();
         assert!(matches!(error, HeadError::Range { .. }), "{error}");
     }
     assert!(AdaptiveConfig::for_vocab(V).validate(V).is_ok());

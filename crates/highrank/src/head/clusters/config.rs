@@ -54,11 +54,6 @@ impl AdaptiveConfig {
         Self::new(cutoffs.into_iter().filter(|cutoff| *cutoff < vocab).collect())
     }
 
-    /// Sets [`division`](Self::division).
-    pub fn with_division(self, division: f64) -> Self {
-        Self { division, ..self }
-    }
-
     /// Checks the cutoffs and the division for a vocabulary.
     ///
     /// # Errors
