@@ -31,8 +31,8 @@ pub enum Activation {
 impl Activation {
     pub(crate) const ALL: [Self; 3] = [Self::Tanh, Self::Linear, Self::Residual];
 
-    /// The name on command lines and in files.
-    pub fn name(self) -> &'static str {
+    /// The name on command lines and in files: what `Display` writes.
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Tanh => "tanh",
             Self::Linear => "linear",
