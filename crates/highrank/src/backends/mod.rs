@@ -3,7 +3,7 @@
 //! | backend | likelihood | of contexts with gates | predictions | latent layer | products |
 //! |---|---|---|---|---|---|
 //! | Flex | native | native | native | native | native |
-//! | CubeCL, in and out of fusion | native | native | composed | native | of the stated precision |
+//! | CubeCL, in and out of fusion | native | native, gates composed | composed | native | of the stated precision |
 //! | NdArray | portable | portable | portable | portable | Burn's |
 //! | any other, on the dispatched backend | composed | composed | composed | composed | Burn's |
 //!

@@ -20,59 +20,15 @@ const GATES: usize = GatedArgs::<()>::GATES;
 /// Its leaves.
 const COMPONENTS: usize = GatedArgs::<()>::COMPONENTS;
 
-/// What the products of a run of tokens with gates are made of.
-pub(crate) struct Factors<B: Kernels> {
-    pub(crate) args: GatedArgs<Floats<B>>,
+/// A run of tokens with the products that their gates are made of.
+pub(crate) struct Chunk<B: Kernels> {
+    args: GatedArgs<Floats<B>>,
     /// `W` of the words with gates, `[S, d]`
     weight: Floats<B>,
     /// `h_j − h_4`, `[tokens·3, d]`
     differences: Floats<B>,
     /// `t`, `[tokens·3, G]`
     features: Floats<B>,
-}
-
-impl<B: Kernels> Factors<B> {
-    /// Of a few tokens, with the decoder's matrix, `[V, d]`.
-    ///
-    /// # Panics
-    /// If more words have gates than there are.
-    pub(crate) fn new(args: GatedArgs<Floats<B>>, decoder: &Floats<B>) -> Self {
-        let (tokens, words, [vocab, d]) = (args.tokens(), args.words(), decoder.dims());
-        assert!(words <= vocab, "likelihood: gates of {words} words, but there are {vocab}");
-        let weight = decoder.clone().rows(0..words);
-        let latent = args.inputs.latent.clone().reshape([tokens, COMPONENTS, d]);
-        let last = latent.clone().narrow(1, GATES..COMPONENTS);
-        let differences = (latent.narrow(1, 0..GATES) - last).reshape([tokens * GATES, d]);
-        let features = args.inputs.features.clone().reshape([tokens * GATES, args.d_gate()]);
-        Self { args, weight, differences, features }
-    }
-
-    /// `(h_j − h_4)ᵀ w_x`, `[tokens·3, S]`.
-    pub(crate) fn products(&self) -> Floats<B> {
-        B::product(self.differences.clone(), self.weight.clone().transpose(), self.args.precision)
-    }
-
-    /// `v_xᵀ t_j`, `[tokens·3, S]`.
-    pub(crate) fn gate_products(&self) -> Floats<B> {
-        B::product(self.features.clone(), self.args.inputs.vectors.clone().transpose(), self.args.precision)
-    }
-}
-
-/// Gradients of the [products](Factors) of a run of tokens, and their sums over a token's words.
-pub(crate) struct ProductGradients<B: Kernels> {
-    /// Of `(h_j − h_4)ᵀ w_x`, `[tokens·3, S]`
-    pub(crate) products: Floats<B>,
-    /// Of the gates' logits `l`, `[tokens·3, S]`
-    pub(crate) gates: Floats<B>,
-    /// Of `π̄` without the mixed context's part, `−Σ_x p_j`, `[tokens, 3]`
-    pub(crate) prior: Floats<B>,
-    /// Of `a`, `[tokens, 3]`
-    pub(crate) base: Floats<B>,
-}
-
-/// A run of tokens with its products.
-pub(super) struct Chunk<B: Kernels> {
-    pub(super) factors: Factors<B>,
     /// `(h_j − h_4)ᵀ w_x`, `[tokens, 3, S]`
     products: Floats<B>,
     /// `γ_j` and `1 − γ_j`, `[tokens, 3, S]`
@@ -81,21 +37,32 @@ pub(super) struct Chunk<B: Kernels> {
 }
 
 impl<B: Kernels> Chunk<B> {
-    /// As [`Factors::new`].
-    pub(super) fn new(args: GatedArgs<Floats<B>>, decoder: &Floats<B>) -> Self {
-        let factors = Factors::new(args, decoder);
-        let args = &factors.args;
-        let (tokens, words) = (args.tokens(), args.words());
-        let products = factors.products().reshape([tokens, GATES, words]);
-        let logits = factors.gate_products().reshape([tokens, GATES, words])
-            + args.inputs.base.clone().reshape([tokens, GATES, 1])
-            + args.inputs.bias.clone().transpose().reshape([1, GATES, words]);
+    /// Of a few tokens, with the decoder's matrix, `[V, d]`.
+    ///
+    /// # Panics
+    /// If more words have gates than there are.
+    pub(crate) fn new(args: GatedArgs<Floats<B>>, decoder: &Floats<B>) -> Self {
+        let (tokens, words, [vocab, d]) = (args.tokens(), args.words(), decoder.dims());
+        assert!(words <= vocab, "likelihood: gates of {words} words, but there are {vocab}");
+        let GatedInputs { latent, features, base, vectors, bias, .. } = args.inputs.clone();
+        let weight = decoder.clone().rows(0..words);
+        let latent = latent.reshape([tokens, COMPONENTS, d]);
+        let last = latent.clone().narrow(1, GATES..COMPONENTS);
+        let differences = (latent.narrow(1, 0..GATES) - last).reshape([tokens * GATES, d]);
+        let features = features.reshape([tokens * GATES, args.d_gate()]);
+        let product = |rows: &Floats<B>, of_words: Floats<B>| {
+            B::product(rows.clone(), of_words.transpose(), args.precision).reshape([tokens, GATES, words])
+        };
+        let products = product(&differences, weight.clone());
+        let logits = product(&features, vectors)
+            + base.reshape([tokens, GATES, 1])
+            + bias.transpose().reshape([1, GATES, words]);
         let (open, closed) = (sigmoid(logits.clone()), sigmoid(-logits));
-        Self { factors, products, open, closed }
+        Self { args, weight, differences, features, products, open, closed }
     }
 
     /// The logits `[tokens, V]` with the offset of the first words, `e`.
-    pub(super) fn offset(&self, logits: Floats<B>) -> Floats<B> {
+    pub(crate) fn offset(&self, logits: Floats<B>) -> Floats<B> {
         let [first, second, third] = [0, 1, 2].map(|j| self.delta(j) * self.product(j));
         let offset = first + second + third;
         let ([rows, vocab], [tokens, words]) = (logits.dims(), offset.dims());
@@ -109,8 +76,10 @@ impl<B: Kernels> Chunk<B> {
         }
     }
 
-    /// The gradients of the products for that of the logits, `[tokens, V]`.
-    pub(super) fn pull_back(&self, d_logits: &Floats<B>) -> ProductGradients<B> {
+    /// For the gradient of the logits, `[tokens, V]`, those of both kinds of products, `(h_j − h_4)ᵀ w_x` and `l`,
+    /// `[tokens·3, S]`; and their sums over a token's words: of `π̄` without the mixed context's part, `−Σ_x p_j`, and of `a`,
+    /// `[tokens, 3]`.
+    fn pull_back(&self, d_logits: &Floats<B>) -> [Floats<B>; 4] {
         let [tokens, _, words] = self.products.dims();
         let grad = d_logits.clone().narrow(1, 0..words);
         let rows = |parts: [Floats<B>; GATES]| {
@@ -130,12 +99,8 @@ impl<B: Kernels> Chunk<B> {
             closed[0].clone() * three,
         ]);
         let gates = d_open * self.open.clone() * self.closed.clone();
-        ProductGradients {
-            products: flat(products),
-            base: gates.clone().sum_dim(2).reshape([tokens, GATES]),
-            gates: flat(gates),
-            prior: Floats::cat(prior, 1),
-        }
+        let base = gates.clone().sum_dim(2).reshape([tokens, GATES]);
+        [flat(products), flat(gates), Floats::cat(prior, 1), base]
     }
 
     /// A gate's part of `[tokens, 3, S]`.
@@ -156,7 +121,7 @@ impl<B: Kernels> Chunk<B> {
             1 => self.part(&self.open, 0) * self.part(&self.closed, 1),
             _ => self.part(&self.closed, 0) * self.part(&self.open, 2),
         };
-        leaf - self.factors.args.inputs.prior.clone().narrow(1, j..j + 1)
+        leaf - self.args.inputs.prior.clone().narrow(1, j..j + 1)
     }
 }
 
@@ -171,16 +136,10 @@ pub(super) struct GatedParts<B: Kernels> {
 }
 
 impl<B: Kernels> GatedParts<B> {
-    /// What the products of a chunk add to the gradients, with or without that of the decoder.
-    pub(super) fn add(
-        &mut self,
-        factors: Factors<B>,
-        gradients: ProductGradients<B>,
-        wanted: GatedWanted,
-        decoder: bool,
-    ) {
-        let Factors { args, weight, differences, features } = factors;
-        let ProductGradients { products, gates, prior, base } = gradients;
+    /// What a chunk adds to the gradients for that of its logits, `[tokens, V]`, with or without that of the decoder.
+    pub(super) fn add(&mut self, chunk: Chunk<B>, d_logits: &Floats<B>, wanted: GatedWanted, decoder: bool) {
+        let [products, gates, prior, base] = chunk.pull_back(d_logits);
+        let Chunk { args, weight, differences, features, .. } = chunk;
         let (tokens, words, d, precision) = (args.tokens(), args.words(), args.d_embedding(), args.precision);
         let (of_chunks, inputs) = (&mut self.of_chunks, &mut self.inputs);
         if wanted.prior {

@@ -12,7 +12,6 @@
 //! | `sweep.rs` | a call, chunk by chunk and launch by launch |
 //! | `kernels.rs` | the visits that every call makes |
 //! | `mixed.rs` | those of mixtures and teachers |
-//! | `gated.rs` | the products of words with gates, and their visits |
 //! | `pieces.rs` | the gradient of a PLIF's table: sums by piece |
 //! | `map.rs` | bias, logit map, temperature and masked words on the device |
 //! | `reduce.rs` | sums and maxima within a cube |
@@ -21,7 +20,8 @@
 //!
 //! Logit maps in kernels come from [`logit_map`](crate::logit_map), one file a map.
 //!
-//! Words with [gates](crate::ops::ContextSource::Gated) take two products more, and a visit of them in either direction.
+//! Words with [gates](crate::ops::ContextSource::Gated) take two products more. What is made of these comes from the portable
+//! body: the backend's own operations, one launch each.
 //!
 //! Target distributions over all words, other heads' distributions, weights of words, factors of
 //! [normalisers](crate::ops::Objective::normaliser), which every sweep over a shared vocabulary asks for, lists of no words,
@@ -33,7 +33,6 @@
 //! with both. A target outside of the vocabulary is neither read nor written at; its token's loss is NaN.
 
 mod fusion;
-mod gated;
 mod kernels;
 mod latent;
 mod map;

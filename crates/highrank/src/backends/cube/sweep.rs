@@ -9,17 +9,18 @@ use highrank_kernels::gpu::{
 };
 use highrank_kernels::{Floats, Ints, launch};
 
-use super::gated::Gates;
 use super::kernels::{self, GradientOptions, ScoreOptions, WeightsLaunch, WordSums, row, token};
 use super::map::{Form, NumbersLaunch};
 use super::mixed::{self, ShareSums};
 use super::pieces::{OUTER_VALUES, PieceSums};
+use crate::likelihood::gated;
 use crate::likelihood::parts::ScoreParts;
 use crate::likelihood::portable::{self, GradientParts};
 use crate::likelihood::{SparseTargets, Vocabulary};
 use crate::logit_map::{MapNumbers, MapNumbersLaunch};
 use crate::ops::{
-    ContextSource, GatedArgs, Gradients, Likelihood, Objective, Scores, Statistic, Targets, Wanted, runs,
+    ContextSource, GatedArgs, GatedInputs, Gradients, Likelihood, Objective, Scores, Statistic, Targets,
+    Wanted, runs,
 };
 
 /// One call of the likelihood.
@@ -76,7 +77,7 @@ struct Chunk {
     /// `log π_k`, `[tokens, K]`
     log_prior: CubeTensor,
     /// Where words mix the contexts by gates.
-    gates: Option<Gates>,
+    gates: Option<gated::Chunk<CubeBackend>>,
     /// `log P(v)`, `[tokens, V]`, of a mixture; then of listed words, `[tokens·K, m]`, what they are assigned, and their
     /// log-probabilities, `[tokens, m]`: see [`mixed::shares`].
     of_words: CubeTensor,
@@ -229,8 +230,7 @@ impl Sweep {
                     self.gradient(chunk, &mut piece_sums)
                 };
                 if let Some(gates) = gates {
-                    let (factors, of_products) = gates.pull_back(&d_logits);
-                    gradients.add_gated(factors, of_products, wanted);
+                    gradients.add_gated(gates, &d_logits, wanted);
                 }
                 gradients.add_bias(&self.backward, &d_logits, wanted);
                 gradients.add(&self.backward, contexts, self.rounded(d_logits), d_log_prior, wanted);
@@ -329,12 +329,13 @@ impl Sweep {
         let (vocab, components) = (self.input.vocab(), self.input.components());
         let (length, count) = (tokens.len(), tokens.len() * components);
         let weight = self.forward.clone().transpose();
-        let products = contiguous(gpu::product(contexts, weight, self.backward.precision));
-        expect(&products, "logits", [count, vocab], DType::F32);
+        let product = gpu::product(contexts, weight, self.backward.precision);
         let gates = self.gates(&tokens);
-        if let Some(gates) = &gates {
-            gates.add_offset(&products);
-        }
+        let products = contiguous(match &gates {
+            Some(gates) => gates.offset(product),
+            None => product,
+        });
+        expect(&products, "logits", [count, vocab], DType::F32);
         let memory = |is_there: bool, shape: [usize; 2]| {
             empty(&products, if is_there { shape } else { [1, 1] }, DType::F32)
         };
@@ -361,9 +362,9 @@ impl Sweep {
     }
 
     /// Those of a run of tokens, if words have any.
-    fn gates(&self, tokens: &Range<usize>) -> Option<Gates> {
+    fn gates(&self, tokens: &Range<usize>) -> Option<gated::Chunk<CubeBackend>> {
         let ContextSource::Gated(args) = &self.input.contexts else { return None };
-        Some(Gates::new(args.slice(tokens.start, tokens.end), self.gate_decoder.as_ref()?))
+        Some(gated::Chunk::new(args.slice(tokens.start, tokens.end), self.gate_decoder.as_ref()?))
     }
 
     /// Log-sum-exps and the targets' log-probabilities; without a mixture also the sums over words.
@@ -512,7 +513,7 @@ fn as_read(input: &Likelihood<Floats<CubeBackend>>) -> Likelihood<Floats<CubeBac
             ContextSource::Given(contexts)
         }
         latent @ ContextSource::Latent(_) => latent,
-        ContextSource::Gated(args) => ContextSource::Gated(args.map(|x| x.cast(DType::F32))),
+        ContextSource::Gated(args) => ContextSource::Gated(checked_gates(args, input.weight.shape()[1])),
     };
     let wide = |x: &Option<Floats<CubeBackend>>| x.clone().map(|x| x.cast(DType::F32));
     Likelihood {
@@ -524,6 +525,26 @@ fn as_read(input: &Likelihood<Floats<CubeBackend>>) -> Likelihood<Floats<CubeBac
         chunk_bytes: input.chunk_bytes / DType::F32.size() * input.weight.dtype().size(),
         ..input.clone()
     }
+}
+
+/// Contexts of width `d` and their gates in f32: the backend's own operations look at no shapes.
+///
+/// # Panics
+/// If a tensor's shape is not what the others' say.
+fn checked_gates(args: GatedArgs<Floats<CubeBackend>>, d: usize) -> GatedArgs<Floats<CubeBackend>> {
+    let (tokens, words, d_gate) = (args.tokens(), args.words(), args.d_gate());
+    let (gates, components) = (GatedArgs::<()>::GATES, GatedArgs::<()>::COMPONENTS);
+    let read = |x: Floats<CubeBackend>, what, shape| checked(x.cast(DType::F32), what, shape);
+    let GatedInputs { prior, latent, features, base, vectors, bias } = args.inputs;
+    let inputs = GatedInputs {
+        prior: read(prior, "priors of words without gates", [tokens, components]),
+        latent: read(latent, "contexts with gates", [tokens, components * d]),
+        features: read(features, "gates' features of a token", [tokens, gates * d_gate]),
+        base: read(base, "gates' part of a token", [tokens, gates]),
+        vectors: read(vectors, "gates' vectors", [words, d_gate]),
+        bias: read(bias, "gates' biases", [words, gates]),
+    };
+    GatedArgs { inputs, ..args }
 }
 
 /// What target distributions of more than one word a token, or listed words, are made of.

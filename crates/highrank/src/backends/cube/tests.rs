@@ -487,7 +487,9 @@ fn contexts_may_come_from_a_latent_layer_of_any_float_type() {
 
 #[test]
 fn the_same_inputs_give_the_same_bits() {
-    for case in [Case::plain(PLIF, 3, Masked::Some), Case::plain(PLIF, 3, Masked::Some).all_options()] {
+    let gated = Case { gates: Some((270, 1.0)), ..Case::plain(PLIF, 1, Masked::Some).all_options() };
+    let mixture = Case::plain(PLIF, 3, Masked::Some);
+    for case in [mixture, mixture.all_options(), gated] {
         let bits = || {
             let made = case.by_kernels::<Plain>();
             made.0.into_iter().flat_map(|part| part.values).map(f32::to_bits).collect::<Vec<_>>()

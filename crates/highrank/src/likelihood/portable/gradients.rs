@@ -23,8 +23,7 @@ impl<B: Kernels> GradientParts<B> {
         let Chunk { input, table, contexts, logits, gated, .. } = chunk;
         let (d_logits, d_table) = logit_gradients(input, table.as_ref(), logits, scored.d_mapped);
         if let Some(gated) = gated {
-            let gradients = gated.pull_back(&d_logits);
-            self.add_gated(gated.factors, gradients, wanted);
+            self.add_gated(gated, &d_logits, wanted);
         }
         self.add_bias(input, &d_logits, wanted);
         self.add(input, contexts, d_logits, scored.d_log_prior, wanted);
@@ -33,14 +32,9 @@ impl<B: Kernels> GradientParts<B> {
         }
     }
 
-    /// What the gates' products of a chunk add to the gradients of the inputs.
-    pub(crate) fn add_gated(
-        &mut self,
-        factors: gated::Factors<B>,
-        gradients: gated::ProductGradients<B>,
-        wanted: Wanted,
-    ) {
-        self.gated.add(factors, gradients, wanted.gated, wanted.weight);
+    /// What the gates of a chunk add to the gradients of the inputs, for that of its logits.
+    pub(crate) fn add_gated(&mut self, gated: gated::Chunk<B>, d_logits: &Floats<B>, wanted: Wanted) {
+        self.gated.add(gated, d_logits, wanted.gated, wanted.weight);
     }
 
     /// What a chunk, or several, adds to the gradient of the logit map's table.

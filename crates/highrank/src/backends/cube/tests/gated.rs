@@ -40,16 +40,6 @@ fn gates_in_half_precision_are_read_in_f32() {
 }
 
 #[test]
-fn gates_of_the_same_inputs_give_the_same_bits() {
-    let case = gated(Case::plain(PLIF, 1, Masked::Some).all_options(), 270);
-    let bits = || {
-        let made = case.by_kernels::<Plain>();
-        made.0.into_iter().flat_map(|part| part.values).map(f32::to_bits).collect::<Vec<_>>()
-    };
-    assert_eq!(bits(), bits());
-}
-
-#[test]
 #[should_panic(expected = "gates of 301 words, but there are 300")]
 fn gates_of_more_words_than_there_are_are_refused() {
     let case = gated(Case::plain(MapFunction::Identity, 1, Masked::None), VOCAB + 1);
