@@ -8,14 +8,15 @@ use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::{Autodiff, AutodiffBackend, Backend};
+use burn::tensor::DType;
 
 use crate::tensor::Floats;
 
 /// Records an operation in the graph of its inputs, of which some may be absent, and gives its output.
 ///
 /// `forward` returns the output and, if an input is tracked, the backward pass: it turns the upstream gradient of the output
-/// into the gradients of the inputs, `None` where there is none; one of an input that is not tracked is ignored. What it holds
-/// is kept from the forward pass, tensors shared and not copied. The argument of `forward` says which inputs are tracked; it
+/// into the gradients of the inputs, `None` where there is none; one of an input that is not tracked is ignored, and the
+/// others are cast to their inputs' types. What it holds is kept from the forward pass, tensors shared and not copied. The argument of `forward` says which inputs are tracked; it
 /// is `None` if none is.
 ///
 /// # Panics
@@ -36,6 +37,7 @@ where
     let constant = || Floats::new(Autodiff::<B, C>::from_inner(present.clone()));
     let inputs = inputs.map(|input| input.unwrap_or_else(constant));
     let tracked = inputs.each_ref().map(|input| input.primitive().is_tracked());
+    let types = inputs.each_ref().map(Floats::dtype);
     // Guards keep the inputs in the graph until the operation is registered.
     let guards = inputs.each_ref().map(|input| input.primitive().node());
     let operation = Recorded::<B, F>(name, PhantomData);
@@ -43,7 +45,7 @@ where
         OpsKind::Tracked(prep) => {
             let (output, backward) = forward(Some(tracked));
             let backward = backward.expect("a tracked operation has a backward pass");
-            Floats::new(prep.finish(Pass { name, backward }, output.into_primitive()))
+            Floats::new(prep.finish(Pass { name, types, backward }, output.into_primitive()))
         }
         OpsKind::UnTracked(prep) => Floats::new(prep.finish(forward(None).0.into_primitive())),
     }
@@ -63,14 +65,15 @@ impl<B, F> fmt::Debug for Recorded<B, F> {
     }
 }
 
-/// A backward pass with what it holds.
+/// A backward pass with what it holds, and the types of its gradients.
 #[derive(Clone)]
-struct Pass<F> {
+struct Pass<F, const N: usize> {
     name: &'static str,
+    types: [DType; N],
     backward: F,
 }
 
-impl<F> fmt::Debug for Pass<F> {
+impl<F, const N: usize> fmt::Debug for Pass<F, N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)
     }
@@ -81,14 +84,14 @@ where
     B: Backend,
     F: FnOnce(Floats<B>) -> [Option<Floats<B>>; N] + Clone + Send + 'static,
 {
-    type State = Pass<F>;
+    type State = Pass<F, N>;
 
     fn backward(self, ops: Ops<Self::State, N>, store: &mut Gradients, _checkpointer: &mut Checkpointer) {
         let upstream = Floats::new(store.consume::<B>(&ops.node));
         let gradients = (ops.state.backward)(upstream);
-        for (parent, gradient) in ops.parents.into_iter().zip(gradients) {
+        for ((parent, gradient), dtype) in ops.parents.into_iter().zip(gradients).zip(ops.state.types) {
             if let (Some(parent), Some(gradient)) = (parent, gradient) {
-                store.register::<B>(parent.id, gradient.into_primitive());
+                store.register::<B>(parent.id, gradient.cast(dtype).into_primitive());
             }
         }
     }

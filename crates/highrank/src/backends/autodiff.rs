@@ -8,14 +8,13 @@
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, AutodiffBackend, Backend};
-use burn::tensor::DType;
 use highrank_kernels::node::{inner, record};
 use highrank_kernels::{Floats, Ints, Precision};
 
 use crate::likelihood::LikelihoodKernels;
 use crate::ops::{
     GradientSum, LatentCall, LatentInputs, Likelihood, LossCall, MixWanted, Objective, OutputOps, PerInput,
-    Prediction, PredictionCall, Targets, Wanted, assert_constant, is_cpu,
+    Prediction, PredictionCall, Scores, Targets, Wanted, assert_constant, is_cpu,
 };
 
 type Goal<B> = Objective<Floats<B>, Ints<B>>;
@@ -26,21 +25,17 @@ const WITH_WEIGHTS: usize = PerInput::<()>::COUNT + 1;
 impl<B: LikelihoodKernels, C: CheckpointStrategy> OutputOps for Autodiff<B, C> {
     fn loss(call: LossCall<Self>) -> Vec<FloatTensor<Self>> {
         let LossCall { input, objective, weights } = call;
-        let (loss, statistics) = match weights {
-            None => per_token(input, objective),
+        let [_, is_listed] = objective.parts();
+        let scores = match weights {
             Some(weights) => weighted_sum(input, objective, weights),
+            None if is_listed => listed(input, objective),
+            None => per_token(input, objective),
         };
-        let constants = statistics.map(|statistics| Self::from_inner(statistics.into_primitive()));
-        std::iter::once(loss.into_primitive()).chain(constants).collect()
-    }
-
-    fn listed(call: LossCall<Self>) -> FloatTensor<Self> {
-        listed(call.input, call.objective).into_primitive()
+        scores.into_parts().into_iter().map(Floats::into_primitive).collect()
     }
 
     fn latent(args: LatentCall<Self>) -> FloatTensor<Self> {
         let parents = args.inputs().into_array().map(|tensor| tensor.cloned());
-        let types = dtypes(&parents);
         let args = args.map(inner);
         record("Latent", parents, |tracked| {
             let output = B::latent(args.clone());
@@ -48,7 +43,7 @@ impl<B: LikelihoodKernels, C: CheckpointStrategy> OutputOps for Autodiff<B, C> {
             let backward = tracked.map(|tracked| {
                 move |upstream: Floats<B>| {
                     let wanted = LatentInputs::from_array(tracked);
-                    rounded(B::latent_backward(args, made, upstream, wanted).into_array(), types)
+                    B::latent_backward(args, made, upstream, wanted).into_array()
                 }
             });
             (output, backward)
@@ -72,14 +67,12 @@ impl<B: LikelihoodKernels, C: CheckpointStrategy> OutputOps for Autodiff<B, C> {
     }
 
     fn predict(input: PredictionCall<Self>, prediction: Prediction<'_>) -> Option<FloatTensor<Self>> {
-        let made = B::predict(input.map(inner), prediction);
-        made.map(|made| Self::from_inner(made.into_primitive()))
+        B::predict(input.map(inner), prediction).map(|made| outer::<B, C>(made).into_primitive())
     }
 
     fn product(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>, precision: Precision) -> FloatTensor<Self> {
         let (lhs, rhs) = (Floats::<Self>::new(lhs), Floats::<Self>::new(rhs));
         let parents = [Some(lhs.clone()), Some(rhs.clone())];
-        let types = dtypes(&parents);
         let (lhs, rhs) = (inner(lhs), inner(rhs));
         record("Product", parents, |tracked| {
             let output = B::product(lhs.clone(), rhs.clone(), precision);
@@ -87,11 +80,10 @@ impl<B: LikelihoodKernels, C: CheckpointStrategy> OutputOps for Autodiff<B, C> {
                 // Each gradient needs the other matrix only.
                 let (lhs, rhs) = (of_rhs.then_some(lhs), of_lhs.then_some(rhs));
                 move |upstream: Floats<B>| {
-                    let gradients = [
+                    [
                         rhs.map(|rhs| B::product(upstream.clone(), rhs.transpose(), precision)),
                         lhs.map(|lhs| B::product(lhs.transpose(), upstream, precision)),
-                    ];
-                    rounded(gradients, types)
+                    ]
                 }
             });
             (output, backward)
@@ -118,9 +110,8 @@ impl<B: LikelihoodKernels, C: CheckpointStrategy> OutputOps for Autodiff<B, C> {
 fn per_token<B: LikelihoodKernels, C: CheckpointStrategy>(
     input: Likelihood<Floats<Autodiff<B, C>>>,
     objective: Goal<Autodiff<B, C>>,
-) -> (Floats<Autodiff<B, C>>, Option<Floats<B>>) {
+) -> Scores<Floats<Autodiff<B, C>>> {
     let parents = input.inputs().map(|tensor| tensor.cloned()).into_array();
-    let types = dtypes(&parents);
     let (input, objective) = (input.map(inner), constant(objective));
     let mut statistics = None;
     let loss = record("PerToken", parents, |tracked| {
@@ -128,27 +119,26 @@ fn per_token<B: LikelihoodKernels, C: CheckpointStrategy>(
             let (input, goal) = (input.clone(), Objective { statistics: false, ..objective.clone() });
             move |upstream: Floats<B>| {
                 let wanted = Wanted::from_array(tracked);
-                let (_, gradients) = B::score(input, goal, Some((upstream, wanted)));
-                rounded(gradients.into_array(), types)
+                B::score(input, goal, Some((upstream, wanted))).1.into_array()
             }
         });
         let (scores, _) = B::score(input, objective, None);
         statistics = scores.statistics;
         (scores.loss, backward)
     });
-    (loss, statistics)
+    Scores { loss, statistics: statistics.map(outer), listed: None }
 }
 
-/// Log-probabilities of listed words, and what else is asked for. Backward their sum, weighted by the upstream gradient, is an
+/// Log-probabilities of listed words, and what else is asked for; the loss is a constant beside them. Backward their sum, weighted by the upstream gradient, is an
 /// objective of the same words.
 fn listed<B: LikelihoodKernels, C: CheckpointStrategy>(
     input: Likelihood<Floats<Autodiff<B, C>>>,
     objective: Goal<Autodiff<B, C>>,
-) -> Floats<Autodiff<B, C>> {
+) -> Scores<Floats<Autodiff<B, C>>> {
     let parents = input.inputs().map(|tensor| tensor.cloned()).into_array();
-    let types = dtypes(&parents);
     let (input, objective) = (input.map(inner), constant(objective));
-    record("Listed", parents, |tracked| {
+    let mut others = None;
+    let listed = record("Listed", parents, |tracked| {
         let backward = tracked.map(|tracked| {
             let (input, objective) = (input.clone(), objective.clone());
             move |upstream: Floats<B>| {
@@ -167,13 +157,15 @@ fn listed<B: LikelihoodKernels, C: CheckpointStrategy>(
                     ..Objective::new(Targets::Listed { ids, factors })
                 };
                 let ones = Floats::full([tokens], 1.0, &upstream.device(), upstream.dtype());
-                let (_, gradients) = B::score(input, goal, Some((ones, Wanted::from_array(tracked))));
-                rounded(gradients.into_array(), types)
+                B::score(input, goal, Some((ones, Wanted::from_array(tracked)))).1.into_array()
             }
         });
-        let (scores, _) = B::score(input, objective, None);
-        (scores.listed.expect("listed words are scored"), backward)
-    })
+        let (Scores { loss, statistics, listed }, _) = B::score(input, objective, None);
+        others = Some((loss, statistics));
+        (listed.expect("listed words are scored"), backward)
+    });
+    let (loss, statistics) = others.expect("the forward pass has run");
+    Scores { loss: outer(loss), statistics: statistics.map(outer), listed: Some(listed) }
 }
 
 /// A weighted sum of the losses, and statistics.
@@ -181,9 +173,8 @@ fn weighted_sum<B: LikelihoodKernels, C: CheckpointStrategy>(
     input: Likelihood<Floats<Autodiff<B, C>>>,
     objective: Goal<Autodiff<B, C>>,
     weights: Floats<Autodiff<B, C>>,
-) -> (Floats<Autodiff<B, C>>, Option<Floats<B>>) {
+) -> Scores<Floats<Autodiff<B, C>>> {
     let parents = with_weights(input.inputs().map(|tensor| tensor.cloned()), Some(weights.clone()));
-    let types = dtypes(&parents);
     let (input, objective, weights) = (input.map(inner), constant(objective), inner(weights));
     let mut statistics = None;
     let loss = record("WeightedSum", parents, |tracked| {
@@ -198,13 +189,23 @@ fn weighted_sum<B: LikelihoodKernels, C: CheckpointStrategy>(
         let total = (scores.loss.clone() * weights).sum();
         let d_weights = of_weights.then_some(scores.loss);
         let backward = move |upstream: Floats<B>| {
-            let scale = Scale::new(upstream);
-            let gradients = with_weights(gradients, d_weights);
-            rounded(gradients.map(|gradient| gradient.map(|gradient| scale.apply(gradient))), types)
+            // As a number where it is known without waiting.
+            let number = is_cpu::<B>(&upstream.device())
+                .then(|| upstream.clone().into_data().iter::<f64>().next().expect("one number"));
+            let scaled = |gradient: Floats<B>| match number {
+                // A loss that is differentiated by itself, or added to others: nothing to do.
+                Some(1.0) => gradient,
+                Some(scale) => gradient.mul_scalar(scale),
+                None => {
+                    let ones = vec![1; gradient.shape().num_dims()];
+                    gradient * upstream.clone().reshape(ones)
+                }
+            };
+            with_weights(gradients, d_weights).map(|gradient| gradient.map(scaled))
         };
         (total, Some(backward))
     });
-    (loss, statistics)
+    Scores { loss, statistics: statistics.map(outer), listed: None }
 }
 
 /// # Panics
@@ -216,51 +217,13 @@ fn constant<B: Backend, C: CheckpointStrategy>(objective: Goal<Autodiff<B, C>>) 
     objective.map(inner, |words| Ints::new(words.into_primitive()))
 }
 
-fn dtypes<B: Backend, const N: usize>(inputs: &[Option<Floats<B>>; N]) -> [Option<DType>; N] {
-    inputs.each_ref().map(|input| input.as_ref().map(Floats::dtype))
-}
-
-/// Gradients in the types of their inputs.
-fn rounded<B: Backend, const N: usize>(
-    gradients: [Option<Floats<B>>; N],
-    types: [Option<DType>; N],
-) -> [Option<Floats<B>>; N] {
-    let mut types = types.into_iter();
-    gradients.map(|gradient| {
-        let dtype = types.next().expect("a type for each input");
-        gradient.zip(dtype).map(|(gradient, dtype)| gradient.cast(dtype))
-    })
+/// The tensor as a constant of the graph.
+fn outer<B: Backend, C: CheckpointStrategy>(tensor: Floats<B>) -> Floats<Autodiff<B, C>> {
+    Floats::new(Autodiff::<B, C>::from_inner(tensor.into_primitive()))
 }
 
 /// The inputs of the likelihood that may be differentiated, and the token weights.
 fn with_weights<T>(inputs: PerInput<Option<T>>, weights: Option<T>) -> [Option<T>; WITH_WEIGHTS] {
     let mut all = inputs.into_array().into_iter().chain([weights]);
     std::array::from_fn(|_| all.next().expect("as many as are counted"))
-}
-
-/// The upstream gradient of a scalar, as a number where that is known without waiting.
-enum Scale<B: Backend> {
-    Number(f64),
-    Tensor(Floats<B>),
-}
-
-impl<B: Backend> Scale<B> {
-    fn new(upstream: Floats<B>) -> Self {
-        match is_cpu::<B>(&upstream.device()) {
-            true => Self::Number(upstream.into_data().iter::<f64>().next().expect("one number")),
-            false => Self::Tensor(upstream),
-        }
-    }
-
-    /// A loss that is differentiated by itself, or added to others, has the upstream gradient 1: nothing to do.
-    fn apply(&self, gradient: Floats<B>) -> Floats<B> {
-        match self {
-            Self::Number(1.0) => gradient,
-            Self::Number(scale) => gradient.mul_scalar(*scale),
-            Self::Tensor(scale) => {
-                let ones = vec![1; gradient.shape().num_dims()];
-                gradient * scale.clone().reshape(ones)
-            }
-        }
-    }
 }

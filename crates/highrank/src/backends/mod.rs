@@ -28,11 +28,6 @@ macro_rules! dispatch_to_kernels {
                     scores.weighted(call.weights).into_parts().into_iter().map(Floats::into_primitive).collect()
                 }
 
-                fn listed(call: LossCall<Self>) -> FloatTensor<Self> {
-                    let (scores, _) = Self::score(call.input, call.objective, None);
-                    scores.listed.expect("listed words are scored").into_primitive()
-                }
-
                 fn latent(args: LatentCall<Self>) -> FloatTensor<Self> {
                     <Self as Kernels>::latent(args).into_primitive()
                 }

@@ -82,14 +82,7 @@ pub fn loss(input: Likelihood, mut objective: Objective, weights: Option<Tensor<
         weights = weights.map(|weights| weights.fill_where(outside.clone(), f64::NAN));
     }
     let is_sum = weights.is_some();
-    let scores = match has_kernels(&input.weight.primitive().device()) {
-        true => {
-            let call = LossCall { input, objective, weights };
-            let parts = call.objective.parts();
-            Scores::from_parts(&mut Dispatch::loss(call).into_iter().map(Floats::new), parts)
-        }
-        false => portable::score(&input, &objective, None).0.weighted(weights),
-    };
+    let scores = scores(input, objective, weights);
     match outside {
         Some(outside) if !is_sum => Scores { loss: scores.loss.fill_where(outside, f64::NAN), ..scores },
         _ => scores,
@@ -119,9 +112,18 @@ pub fn listed(input: Likelihood, ids: Ints, beside: Beside) -> Floats {
         normaliser: factor(beside.normaliser),
         ..Objective::new(Targets::Listed { ids, factors })
     };
+    scores(input, objective, None).listed.expect("listed words are scored")
+}
+
+/// The scores, [weighted](Scores::weighted), by the device's native operations where it has them.
+fn scores(input: Likelihood, objective: Objective, weights: Option<Floats>) -> Scores {
     match has_kernels(&input.weight.primitive().device()) {
-        true => Floats::new(Dispatch::listed(LossCall { input, objective, weights: None })),
-        false => portable::score(&input, &objective, None).0.listed.expect("listed words are scored"),
+        true => {
+            let parts = objective.parts();
+            let made = Dispatch::loss(LossCall { input, objective, weights });
+            Scores::from_parts(&mut made.into_iter().map(Floats::new), parts)
+        }
+        false => portable::score(&input, &objective, None).0.weighted(weights),
     }
 }
 

@@ -103,11 +103,9 @@ pub type GradientSum = Arc<dyn Fn(TensorData) -> TensorData + Send + Sync>;
 )]
 pub trait OutputOps: Backend {
     /// The weighted sum of the losses, `[1]`, or without weights the loss of each token, `[N]`; after it the
-    /// [statistics](Scores::statistics), if asked for.
+    /// [other scores](Scores), if asked for. Of listed words, which have no weights, their [results](Scores::listed) are
+    /// differentiable in place of the loss.
     fn loss(#[extension_type] call: LossCall<Self>) -> Vec<FloatTensor<Self>>;
-
-    /// [`Scores::listed`], of an objective of listed words.
-    fn listed(#[extension_type] call: LossCall<Self>) -> FloatTensor<Self>;
 
     /// The latent layer of a mixture, shape `[N, F]`.
     fn latent(#[extension_type] args: LatentCall<Self>) -> FloatTensor<Self>;
