@@ -38,7 +38,7 @@ fn input(map: MapFunction, device: &Device) -> Likelihood {
             bias: Some(leaf([components * d], 3, device).into()),
             mask: Some(LatentMask {
                 values: mask.mul_scalar(2.0).into(),
-                rows: Some(Arc::from([4, 0, 1, 1, 3])),
+                rows: Arc::from([4, 0, 1, 1, 3]),
                 first: 0,
             }),
             precision: Precision::Full,

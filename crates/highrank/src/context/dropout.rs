@@ -77,6 +77,10 @@ pub(super) fn of_tokens(
     let Tokens { hidden, leading, kept, latent_mask } = tokens;
     let Some(LatentDropout { time_axis, .. }) = dropout else { return (hidden, None) };
     let (sequences, rows) = sequences(&leading, time_axis);
+    let rows = match kept {
+        Some(kept) => kept.iter().map(|token| rows[*token as usize]).collect(),
+        None => rows,
+    };
     let values = match latent_mask {
         Some(mask) => {
             let count = mask.dims()[0];
@@ -90,14 +94,7 @@ pub(super) fn of_tokens(
         None => draw_values(like, sequences, (features, dropout))
             .map(|values| if copies == 1 { values } else { Tensor::cat(vec![values; copies], 1) }),
     };
-    let mask = values.map(|values| {
-        let mut mask = LatentMask { values: values.into(), rows, first: 0 };
-        if let Some(kept) = kept {
-            mask.rows = Some(kept.iter().map(|n| mask.row(*n as usize, sequences) as u32).collect());
-        }
-        mask
-    });
-    (hidden, mask)
+    (hidden, values.map(|values| LatentMask { values: values.into(), rows, first: 0 }))
 }
 
 /// The values of a mask that drops latent features and rescales those kept by `1/(1 − p)`, `[sequences, features]`; none outside
@@ -119,19 +116,17 @@ pub(super) fn draw_values(
     Some(kept.div_scalar(keep))
 }
 
-/// The number of sequences, and which of them each token belongs to: `None` if token n belongs to `n mod sequences`.
-pub(super) fn sequences(leading: &[usize], time: TimeAxis) -> (usize, Option<Arc<[u32]>>) {
+/// The number of sequences, and which of them each token belongs to.
+pub(super) fn sequences(leading: &[usize], time: TimeAxis) -> (usize, Arc<[u32]>) {
     let axis = match time {
-        _ if leading.len() < 2 => return (leading[0], None),
+        _ if leading.len() < 2 => return (leading[0], (0..leading[0] as u32).collect()),
         TimeAxis::First => 0,
         TimeAxis::Second => 1,
     };
     let size = |dims: &[usize]| dims.iter().product::<usize>();
     let (outer, steps, inner) = (size(&leading[..axis]), leading[axis], size(&leading[axis + 1..]));
     let sequence = |n: usize| (n / (steps * inner) * inner + n % inner) as u32;
-    // `n mod sequences` as well where time is the slowest dimension or has one step.
-    let rows = (outer > 1 && steps > 1).then(|| (0..size(leading)).map(sequence).collect());
-    (outer * inner, rows)
+    (outer * inner, (0..size(leading)).map(sequence).collect())
 }
 
 #[cfg(all(test, feature = "flex"))]
@@ -149,7 +144,6 @@ mod tests {
         let tokens = Tokens { leading: leading.to_vec(), ..one };
         let (_, mask) = super::of_tokens(&weight, tokens, [200, 1], QUARTER);
         let mask = mask.expect("a mask in training");
-        assert!(mask.rows.is_none());
         let rows = mask.values.shape()[0];
         (mask.values.into_data().try_to_vec().unwrap(), rows)
     }
@@ -181,8 +175,8 @@ mod tests {
     /// The sequence of each token.
     fn of_tokens(leading: &[usize], time: TimeAxis) -> Vec<usize> {
         let (count, rows) = sequences(leading, time);
-        let token = |n| rows.as_ref().map_or(n % count, |rows| rows[n] as usize);
-        (0..leading.iter().product()).map(token).collect()
+        assert!(rows.iter().all(|row| (*row as usize) < count));
+        rows.iter().map(|row| *row as usize).collect()
     }
 
     #[test]

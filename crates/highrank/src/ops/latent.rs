@@ -45,8 +45,8 @@ pub struct LatentArgs<F = Floats> {
 pub struct LatentMask<F = Floats> {
     /// 0 or the inverse of the probability of keeping a feature, shape `[M, F]`.
     pub values: F,
-    /// The row of each token: token n has row `rows[first + n]`; without a list, row `(first + n) mod M`.
-    pub rows: Option<Arc<[u32]>>,
+    /// Rows of the mask: token n has row `rows[first + n]`.
+    pub rows: Arc<[u32]>,
     /// Where the first token stands.
     pub first: usize,
 }
@@ -72,16 +72,6 @@ impl<F> LatentArgs<F> {
     /// The inputs that may be differentiated.
     pub fn inputs(&self) -> LatentInputs<Option<&F>> {
         LatentInputs { hidden: Some(&self.hidden), weight: Some(&self.weight), bias: self.bias.as_ref() }
-    }
-}
-
-impl<F> LatentMask<F> {
-    /// The row of token `n`, of `period` rows.
-    pub fn row(&self, n: usize, period: usize) -> usize {
-        match &self.rows {
-            Some(rows) => rows[self.first + n] as usize,
-            None => (self.first + n) % period,
-        }
     }
 }
 
@@ -208,21 +198,8 @@ pub(crate) fn gradients<B: Backend>(
 /// Row n of `[N, F]` times its row of the mask, if there is one.
 fn times<B: Backend>(x: Floats<B>, mask: Option<LatentMask<Floats<B>>>) -> Floats<B> {
     let Some(mask) = mask else { return x };
-    let ([rows, features], [period, _]) = (x.dims(), mask.values.dims());
-    let first = mask.first;
-    if mask.rows.is_none() && first.is_multiple_of(period) && rows.is_multiple_of(period) {
-        let periods = x.reshape([rows / period, period, features]);
-        return (periods * mask.values.reshape([1, period, features])).reshape([rows, features]);
-    }
-    let chosen = match &mask.rows {
-        Some(chosen) => {
-            let chosen: Vec<i64> = chosen[first..first + rows].iter().map(|row| i64::from(*row)).collect();
-            Ints::<B>::converted(TensorData::new(chosen, [rows]), &x.device())
-        }
-        None => {
-            let first = (first % period) as i64;
-            Ints::<B>::arange(first..first + rows as i64, &x.device()).remainder_scalar(period as i64)
-        }
-    };
-    x * mask.values.select(0, chosen)
+    let tokens = x.shape()[0];
+    let rows: Vec<i64> = mask.rows[mask.first..][..tokens].iter().map(|row| i64::from(*row)).collect();
+    let rows = Ints::<B>::converted(TensorData::new(rows, [tokens]), &x.device());
+    x * mask.values.select(0, rows)
 }

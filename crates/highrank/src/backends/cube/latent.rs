@@ -57,7 +57,8 @@ fn forward_of_run(args: LatentArgs<Floats<CubeBackend>>) -> Floats<CubeBackend> 
         return Floats::new(latent);
     }
     let bias = bias.unwrap_or_else(|| empty(&latent, [1], DType::F32));
-    let mask = Mask::new(&latent, args.mask);
+    let masked = args.mask.is_some();
+    let (mask, rows) = as_read(&latent, args.mask);
     let past = match past {
         Some(past) => contiguous(past),
         None => empty(&latent, [1], DType::F32),
@@ -66,8 +67,8 @@ fn forward_of_run(args: LatentArgs<Floats<CubeBackend>>) -> Floats<CubeBackend> 
     unsafe {
         launch!(
             latent, one_unit_each(&latent, tokens * features), forward;
-            latent, bias, mask.values, mask.rows, past;
-            count, features as u32, args.d as u32, mask.period, mask.first, has_bias, mask.kind, args.activation
+            latent, bias, mask, rows, past;
+            count, features as u32, args.d as u32, has_bias, masked, args.activation
         );
     }
     Floats::new(latent)
@@ -156,13 +157,13 @@ fn masked(
         None => (empty(&grad, [1], DType::F32), Tanh::None),
     };
     let d_sum = empty(&grad, [tokens, features], DType::F32);
-    let mask = Mask::new(&grad, args.mask.clone());
+    let (mask, rows) = as_read(&grad, args.mask.clone());
     // SAFETY: as above.
     unsafe {
         launch!(
             grad, one_unit_each(&grad, tokens * features), backward;
-            output, grad, mask.values, mask.rows, d_sum;
-            count, features as u32, mask.period, mask.first, mask.kind, tanh
+            output, grad, mask, rows, d_sum;
+            count, features as u32, args.mask.is_some(), tanh
         );
     }
     Floats::new(d_sum)
@@ -173,17 +174,6 @@ fn indexed(what: &str, rows: usize, features: usize) -> u32 {
     let most = most_rows(features);
     assert!(rows <= most, "{what}: {rows} rows of {features} features, but a kernel reaches {most}");
     (rows * features) as u32
-}
-
-/// How the row of a token's mask is found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Rows {
-    /// There is no mask.
-    None,
-    /// Rows come round and round.
-    Periodic,
-    /// The row of each token is listed.
-    Listed,
 }
 
 /// What a kernel is given of the tanh whose slope it multiplies by.
@@ -197,56 +187,21 @@ enum Tanh {
     Masked,
 }
 
-/// A mask as the kernels take it.
-struct Mask {
-    /// `[period, F]`
-    values: CubeTensor,
-    /// The row of each token, if they are listed.
-    rows: CubeTensor,
-    period: u32,
-    first: u32,
-    kind: Rows,
-}
-
-impl Mask {
-    /// For the tokens and features of `like`.
-    fn new(like: &CubeTensor, mask: Option<LatentMask<Floats<CubeBackend>>>) -> Self {
-        let mut made = Self {
-            values: empty(like, [1], DType::F32),
-            rows: empty(like, [1], DType::U32),
-            period: 1,
-            first: 0,
-            kind: Rows::None,
-        };
-        let Some(LatentMask { values, rows, first, .. }) = mask else { return made };
-        let ([tokens, features], [period, _]) = (like.meta.shape().dims(), values.dims());
-        indexed("mask of the latent layer", period, features);
-        made.values = contiguous(values.cast(DType::F32));
-        expect(&made.values, "mask of the latent layer", [period, features], DType::F32);
-        made.period = period as u32;
-        match rows {
-            None => {
-                made.first = (first % period) as u32;
-                made.kind = Rows::Periodic;
-            }
-            Some(rows) => {
-                let rows = &rows[first..first + tokens];
-                let last = rows.iter().max().map_or(0, |last| *last as usize);
-                assert!(last < period, "mask of the latent layer: row {last} of a mask of {period} rows");
-                let rows = TensorData::new(rows.to_vec(), [tokens]);
-                made.rows = contiguous_ints(Ints::from_data(rows, &like.device));
-                expect(&made.rows, "rows of the mask", [tokens], DType::U32);
-                made.kind = Rows::Listed;
-            }
-        }
-        made
-    }
-}
-
-/// The mask's row of a token.
-#[cube]
-fn mask_row(token: u32, rows: &[u32], period: u32, first: u32, #[comptime] kind: Rows) -> u32 {
-    if comptime!(kind == Rows::Listed) { rows[token as usize] } else { (token + first) % period }
+/// A mask's values, and the row of each token of `like`; without a mask memory that no kernel touches.
+fn as_read(like: &CubeTensor, mask: Option<LatentMask<Floats<CubeBackend>>>) -> (CubeTensor, CubeTensor) {
+    let Some(LatentMask { values, rows, first }) = mask else {
+        return (empty(like, [1], DType::F32), empty(like, [1], DType::U32));
+    };
+    let ([tokens, features], [count, _]) = (like.meta.shape().dims(), values.dims());
+    indexed("mask of the latent layer", count, features);
+    let values = contiguous(values.cast(DType::F32));
+    expect(&values, "mask of the latent layer", [count, features], DType::F32);
+    let rows = &rows[first..first + tokens];
+    let last = rows.iter().max().map_or(0, |last| *last as usize);
+    assert!(last < count, "mask of the latent layer: row {last} of a mask of {count} rows");
+    let rows = contiguous_ints(Ints::from_data(TensorData::new(rows.to_vec(), [tokens]), &like.device));
+    expect(&rows, "rows of the mask", [tokens], DType::U32);
+    (values, rows)
 }
 
 /// `a(x + b) ∘ mask` in the place of the product `x`; `past` are the first features of the hidden states, `[tokens, d]`, which a
@@ -262,10 +217,8 @@ fn forward(
     count: u32,
     features: u32,
     d: u32,
-    period: u32,
-    first: u32,
     #[comptime] has_bias: bool,
-    #[comptime] kind: Rows,
+    #[comptime] masked: bool,
     #[comptime] activation: Activation,
 ) {
     let mut at = ABSOLUTE_POS as u32;
@@ -281,8 +234,8 @@ fn forward(
         if comptime!(activation == Activation::Residual) {
             x += past[(at / features * d + feature % d) as usize];
         }
-        if comptime!(kind != Rows::None) {
-            let row = mask_row(at / features, rows, period, first, kind);
+        if comptime!(masked) {
+            let row = rows[(at / features) as usize];
             x *= mask[(row * features + feature) as usize];
         }
         latent[at as usize] = x;
@@ -301,22 +254,20 @@ fn backward(
     d_sum: &mut [f32],
     count: u32,
     features: u32,
-    period: u32,
-    first: u32,
-    #[comptime] kind: Rows,
+    #[comptime] masked: bool,
     #[comptime] tanh: Tanh,
 ) {
     let mut at = ABSOLUTE_POS as u32;
     while at < count {
         let mut kept = 1.0_f32;
-        if comptime!(kind != Rows::None) {
-            let row = mask_row(at / features, rows, period, first, kind);
+        if comptime!(masked) {
+            let row = rows[(at / features) as usize];
             kept = mask[(row * features + at % features) as usize];
         }
         let mut slope = 1.0_f32;
         if comptime!(tanh != Tanh::None) {
             let mut t = output[at as usize];
-            if comptime!(tanh == Tanh::Masked && kind != Rows::None) {
+            if comptime!(tanh == Tanh::Masked && masked) {
                 // Dropped, both are 0.
                 if kept > 0.0 {
                     t /= kept;
@@ -341,7 +292,7 @@ mod tests {
     const TOKENS: usize = 6;
     const FEATURES: usize = 50;
 
-    /// The mask starts in its middle, where there is one.
+    /// Where there is a mask, its rows come round and round, from its middle on.
     fn args<B>(bias: bool, period: usize, precision: Precision) -> LatentArgs<Floats<B>>
     where
         B: Kernels<Device = CubeDevice>,
@@ -358,7 +309,11 @@ mod tests {
             hidden: spread([TOKENS, 7], 1),
             weight: spread([7, FEATURES], 2),
             bias: bias.then(|| spread([FEATURES], 3)),
-            mask: (period > 0).then(|| LatentMask { values: mask(period), rows: None, first: 4 }),
+            mask: (period > 0).then(|| LatentMask {
+                values: mask(period),
+                rows: (0..4 + TOKENS).map(|token| (token % period) as u32).collect(),
+                first: 4,
+            }),
             precision,
         }
     }
@@ -414,26 +369,26 @@ mod tests {
     /// Rows of a mask, of which those of the tokens begin with the third.
     const ROWS: [u32; 8] = [9, 9, 2, 0, 1, 1, 2, 0];
 
-    /// With a mask of three rows, which come in turn or as they are listed.
-    fn masked_args<B: Kernels<Device = CubeDevice>>(rows: Option<&[u32]>) -> LatentArgs<Floats<B>> {
+    /// With a mask of three rows.
+    fn masked_args<B: Kernels<Device = CubeDevice>>(rows: &[u32]) -> LatentArgs<Floats<B>> {
         let args = args::<B>(true, 3, Precision::Full);
-        let mask = args.mask.map(|mask| LatentMask { rows: rows.map(Into::into), first: 2, ..mask });
+        let mask = args.mask.map(|mask| LatentMask { rows: rows.into(), first: 2, ..mask });
         LatentArgs { mask, ..args }
     }
 
     /// The rows of a mask that a list names are those of a mask which has a row for each token.
     #[test]
     fn a_token_has_the_row_that_is_listed_for_it() {
-        let args = masked_args::<Plain>(None);
+        let args = masked_args::<Plain>(&ROWS);
         let chosen: Vec<i32> = ROWS[2..].iter().map(|row| *row as i32).collect();
         let mask = args.mask.map(|mask| {
             let values = mask.values.select(0, integers(&chosen));
-            LatentMask { values, first: 0, ..mask }
+            LatentMask { values, rows: (0..TOKENS as u32).collect(), first: 0 }
         });
         let want = native(LatentArgs { mask, ..args });
         assert!(want[0].contains(&0.0), "the mask drops something");
-        assert_close(&native(masked_args::<Plain>(Some(&ROWS))), &want, 1e-5, "plain");
-        assert_close(&native(masked_args::<Fused>(Some(&ROWS))), &want, 1e-5, "fused");
+        assert_close(&native(masked_args::<Plain>(&ROWS)), &want, 1e-5, "plain");
+        assert_close(&native(masked_args::<Fused>(&ROWS)), &want, 1e-5, "fused");
     }
 
     /// Even runs, and a last one that is shorter.
@@ -442,9 +397,8 @@ mod tests {
         let cases = [
             args(false, 0, Precision::Full),
             args(true, 5, Precision::Full),
-            masked_args(None),
-            masked_args(Some(&ROWS)),
-            LatentArgs { activation: Activation::Residual, ..masked_args(Some(&ROWS)) },
+            masked_args(&ROWS),
+            LatentArgs { activation: Activation::Residual, ..masked_args(&ROWS) },
         ];
         for (case, args) in cases.into_iter().enumerate() {
             let made = |most| {
@@ -462,7 +416,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "mask of the latent layer: row 3 of a mask of 3 rows")]
     fn a_row_that_the_mask_has_not_is_refused() {
-        Plain::latent(masked_args(Some(&[0, 0, 0, 1, 2, 3, 0, 0])));
+        Plain::latent(masked_args(&[0, 0, 0, 1, 2, 3, 0, 0]));
     }
 
     #[test]

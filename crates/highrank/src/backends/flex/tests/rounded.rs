@@ -82,7 +82,7 @@ fn input(
             bias: Some(tensor([features], 8, 1.0, hidden)),
             mask: Some(LatentMask {
                 values: mask(features, hidden),
-                rows: Some(Arc::from([1, 0, 0, 1, 1, 0, 1, 0])),
+                rows: Arc::from([1, 0, 0, 1, 1, 0, 1, 0]),
                 first: 0,
             }),
             precision,
