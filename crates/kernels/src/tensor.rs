@@ -286,7 +286,6 @@ impl<B: Backend> Ints<B> {
     operations! {
         reshape(shape: impl Into<Shape>) = int_reshape;
         add_scalar(x: i64) = int_add_scalar;
-        remainder_scalar(x: i64) = int_remainder_scalar;
         clamp(min: i64, max: i64) = int_clamp;
     }
 
