@@ -8,6 +8,7 @@
 
 pub use burn_fusion::{Fusion, FusionBackend};
 
+use std::cell::RefCell;
 use std::fmt;
 
 use burn::backend::ExecutionError;
@@ -17,42 +18,39 @@ use burn_fusion::{FusionRuntime, FusionTensor};
 
 use crate::tensor::{Floats, Ints};
 
-/// The place of a float tensor among the inputs of an operation.
+/// The place of a tensor among the inputs of an operation.
 #[derive(Clone, Copy, Debug)]
-pub struct FloatSlot(usize);
-
-/// The place of an integer tensor among the inputs of an operation.
-#[derive(Clone, Copy, Debug)]
-pub struct IntSlot(usize);
+pub struct Slot(usize);
 
 /// The tensors that an operation reads.
-pub struct Inputs<B: FusionBackend>(Vec<FusionTensor<B::FusionRuntime>>);
+pub struct Inputs<B: FusionBackend>(RefCell<Vec<FusionTensor<B::FusionRuntime>>>);
 
 impl<B: FusionBackend> Default for Inputs<B> {
     fn default() -> Self {
-        Self(vec![])
+        Self(RefCell::default())
     }
 }
 
 impl<B: FusionBackend> Inputs<B> {
     /// Adds a tensor of floats.
-    pub fn float(&mut self, tensor: Floats<Fusion<B>>) -> FloatSlot {
-        FloatSlot(self.add(tensor.into_primitive()))
+    pub fn float(&self, tensor: Floats<Fusion<B>>) -> Slot {
+        self.add(tensor.into_primitive())
     }
 
     /// Adds a tensor of integers.
-    pub fn int(&mut self, tensor: Ints<Fusion<B>>) -> IntSlot {
-        IntSlot(self.add(tensor.into_primitive()))
+    pub fn int(&self, tensor: Ints<Fusion<B>>) -> Slot {
+        self.add(tensor.into_primitive())
     }
 
-    fn add(&mut self, tensor: FusionTensor<B::FusionRuntime>) -> usize {
-        self.0.push(tensor);
-        self.0.len() - 1
+    fn add(&self, tensor: FusionTensor<B::FusionRuntime>) -> Slot {
+        let mut all = self.0.borrow_mut();
+        all.push(tensor);
+        Slot(all.len() - 1)
     }
 }
 
 /// The same tensors on the backend below, when the operation runs.
-pub struct Taken<B: FusionBackend>(Vec<Option<Input<B>>>);
+pub struct Taken<B: FusionBackend>(RefCell<Vec<Option<Input<B>>>>);
 
 enum Input<B: FusionBackend> {
     Float(Floats<B>),
@@ -64,9 +62,9 @@ impl<B: FusionBackend> Taken<B> {
     ///
     /// # Panics
     /// If it was taken before: an operation gives up its inputs, so that the memory of one that nothing else needs is free
-    /// for its results.
-    pub fn float(&mut self, FloatSlot(slot): FloatSlot) -> Floats<B> {
-        match self.0[slot].take() {
+    /// for its results. If it is a tensor of integers.
+    pub fn float(&self, Slot(slot): Slot) -> Floats<B> {
+        match self.0.borrow_mut()[slot].take() {
             Some(Input::Float(tensor)) => tensor,
             _ => panic!("input {slot} of an operation is not there as floats"),
         }
@@ -75,9 +73,9 @@ impl<B: FusionBackend> Taken<B> {
     /// The tensor of integers that was given this slot.
     ///
     /// # Panics
-    /// If it was taken before.
-    pub fn int(&mut self, IntSlot(slot): IntSlot) -> Ints<B> {
-        match self.0[slot].take() {
+    /// If it was taken before, or is a tensor of floats.
+    pub fn int(&self, Slot(slot): Slot) -> Ints<B> {
+        match self.0.borrow_mut()[slot].take() {
             Some(Input::Int(tensor)) => tensor,
             _ => panic!("input {slot} of an operation is not there as integers"),
         }
@@ -90,14 +88,15 @@ impl<B: FusionBackend> Taken<B> {
 /// Without inputs; when its turn comes, if `run` gives another number of tensors than announced.
 pub fn operation<B, F>(
     name: &'static str,
-    Inputs(inputs): Inputs<B>,
+    inputs: Inputs<B>,
     outputs: &[(Shape, DType)],
     run: F,
 ) -> Vec<Floats<Fusion<B>>>
 where
     B: FusionBackend,
-    F: Fn(&mut Taken<B>) -> Vec<Floats<B>> + Send + Sync + 'static,
+    F: Fn(&Taken<B>) -> Vec<Floats<B>> + Send + Sync + 'static,
 {
+    let inputs = inputs.0.into_inner();
     let client = inputs.first().expect("an operation has inputs").client.clone();
     let inputs: Vec<TensorIr> = inputs.into_iter().map(FusionTensor::into_ir).collect();
     let outputs: Vec<TensorIr> = outputs
@@ -127,7 +126,7 @@ type Handles<B> = HandleContainer<<<B as FusionBackend>::FusionRuntime as Fusion
 impl<B, F> Operation<B::FusionRuntime> for Node<B, F>
 where
     B: FusionBackend,
-    F: Fn(&mut Taken<B>) -> Vec<Floats<B>> + Send + Sync,
+    F: Fn(&Taken<B>) -> Vec<Floats<B>> + Send + Sync,
 {
     fn execute(&self, handles: &mut Handles<B>) -> Result<(), ExecutionError> {
         // All inputs, in their order: a tensor that comes twice is given up the second time.
@@ -135,7 +134,7 @@ where
             true => Some(Input::Float(Floats::new(handles.get_float_tensor::<B>(input)))),
             false => Some(Input::Int(Ints::new(handles.get_int_tensor::<B>(input)))),
         });
-        let made = (self.run)(&mut Taken(inputs.collect()));
+        let made = (self.run)(&Taken(RefCell::new(inputs.collect())));
         assert_eq!(made.len(), self.node.outputs.len(), "{}: number of results", self.node.id);
         for (output, tensor) in self.node.outputs.iter().zip(made) {
             handles.register_float_tensor::<B>(&output.id, tensor.into_primitive());
@@ -152,11 +151,11 @@ mod tests {
     #[test]
     fn an_operation_gets_its_inputs_by_their_slots() {
         let (x, y) = (spread::<Fused, 2>([3, 2], 1), spread::<Fused, 2>([3, 2], 2));
-        let mut inputs = Inputs::<Plain>::default();
+        let inputs = Inputs::<Plain>::default();
         // One tensor twice, and last where nothing else needs it any more.
         let slots = [inputs.float(x.clone()), inputs.float(y.clone()), inputs.float(x.clone())];
         let rows = inputs.int(integers(&[2, 0]));
-        let run = move |taken: &mut Taken<Plain>| {
+        let run = move |taken: &Taken<Plain>| {
             let [again, y, x] = [slots[2], slots[1], slots[0]].map(|slot| taken.float(slot));
             vec![(x + again) * y.clone(), y.select(0, taken.int(rows))]
         };

@@ -50,9 +50,9 @@ impl Rounding for CubeBackend {
 impl<B: FusionBackend + Rounding> Rounding for Fusion<B> {
     fn nearest(x: Floats<Self>, digits: u32) -> Floats<Self> {
         let output = (x.shape(), x.dtype());
-        let mut inputs = Inputs::<B>::default();
+        let inputs = Inputs::<B>::default();
         let x = inputs.float(x);
-        let run = move |taken: &mut Taken<B>| vec![B::nearest(taken.float(x), digits)];
+        let run = move |taken: &Taken<B>| vec![B::nearest(taken.float(x), digits)];
         operation("highrank_nearest", inputs, &[output], run).remove(0)
     }
 }

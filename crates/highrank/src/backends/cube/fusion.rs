@@ -1,7 +1,7 @@
 //! The kernels as operations of Burn's fusion, run on the backend below.
 
 use burn::tensor::{DType, Shape};
-use highrank_kernels::gpu::fused::{FloatSlot, Fusion, FusionBackend, Inputs, IntSlot, Taken, operation};
+use highrank_kernels::gpu::fused::{Fusion, FusionBackend, Inputs, Taken, operation};
 use highrank_kernels::precision::product_dtype;
 use highrank_kernels::{Floats, Ints, Precision};
 
@@ -18,9 +18,9 @@ impl<B: FusionBackend + Kernels> Kernels for Fusion<B> {
     fn product(lhs: Floats<Self>, rhs: Floats<Self>, precision: Precision) -> Floats<Self> {
         let ([m, _], [_, n]) = (lhs.dims(), rhs.dims());
         let dtype = product_dtype(lhs.dtype(), rhs.dtype());
-        let mut inputs = Inputs::<B>::default();
+        let inputs = Inputs::<B>::default();
         let [lhs, rhs] = [lhs, rhs].map(|tensor| inputs.float(tensor));
-        let run = move |taken: &mut Taken<B>| {
+        let run = move |taken: &Taken<B>| {
             let lhs = taken.float(lhs);
             vec![B::product(lhs, taken.float(rhs), precision)]
         };
@@ -30,9 +30,9 @@ impl<B: FusionBackend + Kernels> Kernels for Fusion<B> {
     fn latent(args: LatentArgs<Floats<Self>>) -> Floats<Self> {
         let ([tokens, _], [_, features]) = (args.hidden.dims(), args.weight.dims());
         let outputs = [(Shape::new([tokens, features]), wide(args.weight.dtype()))];
-        let mut inputs = Inputs::<B>::default();
+        let inputs = Inputs::<B>::default();
         let args = args.map(|tensor| inputs.float(tensor));
-        let run = move |taken: &mut Taken<B>| vec![B::latent(args.clone().map(|slot| taken.float(slot)))];
+        let run = move |taken: &Taken<B>| vec![B::latent(args.clone().map(|slot| taken.float(slot)))];
         operation("highrank_latent", inputs, &outputs, run).remove(0)
     }
 
@@ -45,10 +45,10 @@ impl<B: FusionBackend + Kernels> Kernels for Fusion<B> {
         let dtype = wide(args.weight.dtype());
         let shapes = args.inputs().zip(wanted).map(shape_if_wanted);
         let outputs = of_type(shapes.clone().into_array(), dtype);
-        let mut inputs = Inputs::<B>::default();
+        let inputs = Inputs::<B>::default();
         let args = args.map(|tensor| inputs.float(tensor));
         let [output, grad] = [output, grad].map(|tensor| inputs.float(tensor));
-        let run = move |taken: &mut Taken<B>| {
+        let run = move |taken: &Taken<B>| {
             let args = args.clone().map(|slot| taken.float(slot));
             let output = taken.float(output);
             let gradients = B::latent_backward(args, output, taken.float(grad), wanted);
@@ -71,13 +71,13 @@ impl<B: FusionBackend + LikelihoodKernels> LikelihoodKernels for Fusion<B> {
         let mut outputs = scores(&input, &objective);
         outputs.extend(of_type(shapes.clone().into_array(), dtype));
         let parts = objective.parts();
-        let mut inputs = Inputs::<B>::default();
+        let inputs = Inputs::<B>::default();
         let input = input.map(|tensor| inputs.float(tensor));
-        let objective = add(objective, &mut inputs);
+        let objective = objective.map(|x| inputs.float(x), |x| inputs.int(x));
         let upstream = gradient.map(|(upstream, _)| inputs.float(upstream));
-        let run = move |taken: &mut Taken<B>| {
+        let run = move |taken: &Taken<B>| {
             let input = input.clone().map(|slot| taken.float(slot));
-            let objective = take(&objective, taken);
+            let objective = objective.clone().map(|slot| taken.float(slot), |slot| taken.int(slot));
             let gradient = upstream.map(|upstream| (taken.float(upstream), wanted));
             let (scores, gradients) = B::score(input, objective, gradient);
             scores.into_parts().into_iter().chain(gradients.into_array().into_iter().flatten()).collect()
@@ -108,23 +108,4 @@ fn scores<B: FusionBackend>(
     let [_, is_listed] = objective.parts();
     let listed = is_listed.then(|| (Shape::new([tokens, objective.listed_columns()]), dtype));
     std::iter::once((Shape::new([tokens]), dtype)).chain(statistics).chain(listed).collect()
-}
-
-/// Adds the tensors of the objective to the inputs.
-fn add<B: FusionBackend>(
-    objective: Objective<Floats<Fusion<B>>, Ints<Fusion<B>>>,
-    inputs: &mut Inputs<B>,
-) -> Objective<FloatSlot, IntSlot> {
-    // Either closure needs the inputs, one after the other.
-    let inputs = std::cell::RefCell::new(inputs);
-    objective.map(|x| inputs.borrow_mut().float(x), |x| inputs.borrow_mut().int(x))
-}
-
-/// The objective on the backend below.
-fn take<B: FusionBackend>(
-    objective: &Objective<FloatSlot, IntSlot>,
-    taken: &mut Taken<B>,
-) -> Objective<Floats<B>, Ints<B>> {
-    let taken = std::cell::RefCell::new(taken);
-    objective.clone().map(|slot| taken.borrow_mut().float(slot), |slot| taken.borrow_mut().int(slot))
 }

@@ -3,7 +3,7 @@
 use burn::backend::tensor::FloatTensor;
 use burn::tensor::{DType, Shape};
 use highrank_kernels::Floats;
-use highrank_kernels::gpu::fused::{FloatSlot, Fusion, FusionBackend, Inputs, Taken, operation};
+use highrank_kernels::gpu::fused::{Fusion, FusionBackend, Inputs, Taken, operation};
 
 use crate::lstm::kernels::LstmKernels;
 use crate::lstm::ops::{LstmArgs, LstmCall, LstmGrads, LstmOps, LstmSaved, LstmWanted};
@@ -11,9 +11,10 @@ use crate::lstm::ops::{LstmArgs, LstmCall, LstmGrads, LstmOps, LstmSaved, LstmWa
 impl<B: FusionBackend + LstmOps> LstmOps for Fusion<B> {
     fn lstm(LstmCall(args): LstmCall<Self>) -> FloatTensor<Self> {
         let [packed, ..] = shapes(&args);
-        let mut inputs = Inputs::<B>::default();
+        let inputs = Inputs::<B>::default();
         let args = args.map(|tensor| inputs.float(tensor));
-        let run = move |taken: &mut Taken<B>| vec![Floats::new(B::lstm(LstmCall(take(args, taken))))];
+        let run =
+            move |taken: &Taken<B>| vec![Floats::new(B::lstm(LstmCall(args.map(|slot| taken.float(slot)))))];
         operation("awd_lstm_forward", inputs, &[packed], run).remove(0).into_primitive()
     }
 }
@@ -21,10 +22,11 @@ impl<B: FusionBackend + LstmOps> LstmOps for Fusion<B> {
 impl<B: FusionBackend + LstmKernels> LstmKernels for Fusion<B> {
     fn lstm_with_saved(args: LstmArgs<Floats<Self>>) -> (Floats<Self>, LstmSaved<Floats<Self>>) {
         let outputs = shapes(&args);
-        let mut inputs = Inputs::<B>::default();
+        let inputs = Inputs::<B>::default();
         let args = args.map(|tensor| inputs.float(tensor));
-        let run = move |taken: &mut Taken<B>| {
-            let (packed, LstmSaved { gates, cells, recurrent }) = B::lstm_with_saved(take(args, taken));
+        let run = move |taken: &Taken<B>| {
+            let (packed, LstmSaved { gates, cells, recurrent }) =
+                B::lstm_with_saved(args.map(|slot| taken.float(slot)));
             vec![packed, gates, cells, recurrent]
         };
         let made = operation("awd_lstm_forward_with_saved", inputs, &outputs, run);
@@ -49,12 +51,12 @@ impl<B: FusionBackend + LstmKernels> LstmKernels for Fusion<B> {
             of(&args.b_ih, wanted.bias),
         ];
         let outputs: Vec<(Shape, DType)> = shapes.iter().flatten().cloned().collect();
-        let mut inputs = Inputs::<B>::default();
+        let inputs = Inputs::<B>::default();
         let args = args.map(|tensor| inputs.float(tensor));
         let saved = saved.map(|tensor| inputs.float(tensor));
         let [packed, grad] = [packed, grad].map(|tensor| inputs.float(tensor));
-        let run = move |taken: &mut Taken<B>| {
-            let args = take(args, taken);
+        let run = move |taken: &Taken<B>| {
+            let args = args.map(|slot| taken.float(slot));
             let saved = saved.map(|slot| taken.float(slot));
             let packed = taken.float(packed);
             let LstmGrads { x, h0, c0, w_ih, w_hh, bias } =
@@ -78,9 +80,4 @@ fn shapes<B: FusionBackend>(args: &LstmArgs<Floats<Fusion<B>>>) -> [(Shape, DTyp
         (Shape::new([steps, batch, units]), dtype),
         (Shape::new([rows, units]), dtype),
     ]
-}
-
-/// The arguments on the backend below.
-fn take<B: FusionBackend>(args: LstmArgs<FloatSlot>, taken: &mut Taken<B>) -> LstmArgs<Floats<B>> {
-    args.map(|slot| taken.float(slot))
 }
