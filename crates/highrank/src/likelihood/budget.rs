@@ -23,7 +23,7 @@ pub(crate) fn default_memory_budget(decoder: &Tensor<2>) -> usize {
 /// The largest logit matrix in bytes that a head without
 /// [`HeadConfig::memory_budget`](crate::HeadConfig::memory_budget) makes on the device of its decoder.
 ///
-/// On a CPU it is [`default_memory_budget`]; on a GPU, cache and memory decide.
+/// On a CPU it is [`default_memory_budget`]; on a GPU, its memory decides.
 pub(crate) fn memory_budget(decoder: &Tensor<2>) -> usize {
     on_device(default_memory_budget(decoder), decoder.device().as_dispatch())
 }

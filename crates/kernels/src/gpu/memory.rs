@@ -17,15 +17,13 @@ pub fn memory_bytes(device: &Device) -> Option<(u64, u64)> {
 /// What is known of a device's memory, in bytes.
 #[derive(Clone, Copy, Debug)]
 struct Memory {
-    /// Size of the cache that all its processors share.
-    cache: Option<u64>,
     /// All memory, and that which was free when the device was first asked.
     total_and_free: Option<(u64, u64)>,
     /// The largest piece that one allocation may take.
     largest: u64,
 }
 
-/// Bytes that a chunk of logits should take on a device: `default` or more, as far as cache and memory allow.
+/// Bytes that a chunk of logits should take on a device: `default` or more, as far as memory allows.
 ///
 /// The device is asked once a process: a budget that changed from step to step would change the order of sums.
 pub fn memory_budget(default: usize, device: &CubeDevice) -> usize {
@@ -40,19 +38,17 @@ impl Memory {
         let largest = device.client().properties().memory.max_page_size;
         #[cfg(feature = "cuda")]
         if let CubeDevice::Cuda(device) = device {
-            let (cache, total_and_free) = of_cuda(device.index);
-            return Self { cache, total_and_free, largest };
+            return Self { total_and_free: of_cuda(device.index), largest };
         }
-        Self { cache: None, total_and_free: None, largest }
+        Self { total_and_free: None, largest }
     }
 
-    /// A device with much memory has many processors, which small launches leave idle: a chunk takes 1/256 of all memory, and at
-    /// least the half of the cache, in which it may still be at every later visit. That depends on the device alone, and so do
+    /// A device with much memory has many processors, which small launches leave idle: a chunk takes 1/256 of all memory. That depends on the device alone, and so do
     /// the bits of sums over chunks. Only where it is more than an eighth of what is free, which leaves room for all else, does
     /// a chunk take less.
     fn budget(&self, default: usize) -> usize {
         let share = self.total_and_free.map_or(0, |(total, _)| power_of_two_below(total / 256));
-        let wanted = (default as u64).max(self.cache.unwrap_or(0) / 2).max(share).min(self.largest);
+        let wanted = (default as u64).max(share).min(self.largest);
         let fits = match self.total_and_free {
             Some((_, free)) if wanted > free / 8 => power_of_two_below(free / 8),
             _ => wanted,
@@ -66,17 +62,12 @@ fn power_of_two_below(x: u64) -> u64 {
     if x == 0 { 0 } else { 1 << x.ilog2() }
 }
 
-/// Bytes of the second-level cache; of all memory, and of what is free of it.
+/// Bytes of all memory, and of what is free of it.
 #[cfg(feature = "cuda")]
-fn of_cuda(ordinal: usize) -> (Option<u64>, Option<(u64, u64)>) {
-    use cudarc::driver::CudaContext;
-    use cudarc::driver::sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE;
-
+fn of_cuda(ordinal: usize) -> Option<(u64, u64)> {
     // The context that the runtime itself works in: nothing is made for the question.
-    let Ok(context) = CudaContext::new(ordinal) else { return (None, None) };
-    let cache = context.attribute(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE).ok();
-    let memory = context.mem_get_info().ok().map(|(free, total)| (total as u64, free as u64));
-    (cache.and_then(|bytes| u64::try_from(bytes).ok()), memory)
+    let (free, total) = cudarc::driver::CudaContext::new(ordinal).ok()?.mem_get_info().ok()?;
+    Some((total as u64, free as u64))
 }
 
 #[cfg(test)]
@@ -86,25 +77,23 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     #[test]
-    fn a_budget_fits_cache_and_memory() {
-        let budget = |cache, total_and_free, largest| {
-            Memory { cache, total_and_free, largest }.budget((16 * MIB) as usize) as u64
-        };
+    fn a_budget_fits_the_memory() {
+        let budget =
+            |total_and_free, largest| Memory { total_and_free, largest }.budget((16 * MIB) as usize) as u64;
         let memory = |total, free| Some((total * MIB, free * MIB));
-        assert_eq!(budget(None, None, 1024 * MIB), 16 * MIB, "nothing known: as elsewhere");
-        assert_eq!(budget(None, None, 8 * MIB), 8 * MIB, "no more than the device takes at a time");
-        let of_80_gb = |free| budget(Some(50 * MIB), memory(81_000, free), 20_000 * MIB);
+        assert_eq!(budget(None, 1024 * MIB), 16 * MIB, "nothing known: as elsewhere");
+        assert_eq!(budget(None, 8 * MIB), 8 * MIB, "no more than the device takes at a time");
+        let of_80_gb = |free| budget(memory(81_000, free), 20_000 * MIB);
         assert_eq!([80_000, 33_000, 2_048].map(of_80_gb), [256 * MIB; 3], "whatever else the device holds");
         assert_eq!(of_80_gb(2_047), 128 * MIB, "unless there is no room");
-        assert_eq!(budget(Some(50 * MIB), memory(6_000, 5_000), 20_000 * MIB), 25 * MIB, "the cache");
-        assert_eq!(budget(Some(4 * MIB), memory(4_000, 3_000), 1_000 * MIB), 16 * MIB, "a small cache");
-        assert_eq!(budget(Some(50 * MIB), memory(80_000, 100), 1_000 * MIB), 8 * MIB, "hardly any room");
-        assert_eq!(budget(Some(50 * MIB), memory(80_000, 0), 1_000 * MIB), 1, "a chunk of one token");
+        assert_eq!(budget(memory(4_000, 3_000), 1_000 * MIB), 16 * MIB, "little memory");
+        assert_eq!(budget(memory(80_000, 100), 1_000 * MIB), 8 * MIB, "hardly any room");
+        assert_eq!(budget(memory(80_000, 0), 1_000 * MIB), 1, "a chunk of one token");
     }
 
     #[test]
     fn a_large_decoder_takes_a_larger_chunk() {
-        let memory = Memory { cache: Some(50 * MIB), total_and_free: None, largest: 4096 * MIB };
+        let memory = Memory { total_and_free: None, largest: 4096 * MIB };
         assert_eq!(memory.budget((200 * MIB) as usize) as u64, 200 * MIB);
     }
 }
