@@ -64,20 +64,34 @@ pub(super) mod token {
     pub const VALUES: usize = 5;
 }
 
-/// Which values of [`token`] a kernel computes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct WordSums {
-    /// Those before the entropy.
+/// What kernels are compiled for, beside the [`Form`] of the logits. What a kernel does not read is off, so that it is compiled
+/// once for all objectives that differ in no more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Options {
+    /// Whether there are log-priors and with them log-probabilities; otherwise the only component has all of a word.
+    pub(super) prior: bool,
+    /// Whether there may be masked words.
+    pub(super) masked: bool,
+    /// Whether every unmasked word has a share of the target distribution; of [sums](token) those before the entropy.
     pub(super) level: bool,
-    /// The entropy and what follows.
+    /// Whether targets are listed words instead of one a token.
+    pub(super) listed: bool,
+    /// Whether the loss has some of the entropy.
+    pub(super) entropy: bool,
+    pub(super) z_loss: bool,
+    /// Whether statistics are asked for; of [sums](token) the entropy and what follows.
     pub(super) statistics: bool,
 }
 
-impl WordSums {
-    pub(super) const NONE: Self = Self { level: false, statistics: false };
+impl Options {
+    /// Of kernels that sum over a token's words: no other values of [`token`] are computed.
+    pub(super) fn of_sums(self) -> Self {
+        Self { level: self.level, statistics: self.statistics || self.entropy, ..Self::default() }
+    }
 
-    pub(super) const fn any(self) -> bool {
-        self.level || self.statistics
+    /// Whether there are sums over a token's words.
+    pub(super) const fn has_sums(self) -> bool {
+        self.level || self.statistics || self.entropy
     }
 }
 
@@ -96,7 +110,7 @@ pub(super) fn log_sum_exps<I: Numeric>(
     components: u32,
     numbers: Numbers,
     #[comptime] form: Form,
-    #[comptime] sums: WordSums,
+    #[comptime] sums: Options,
     #[define(I)] _dtype: ElemType,
 ) {
     let mut shared = shared_row();
@@ -120,7 +134,7 @@ pub(super) fn log_sum_exps<I: Numeric>(
                     &numbers,
                     form,
                 );
-                if comptime!(sums.any()) {
+                if comptime!(sums.has_sums()) {
                     if y > max {
                         // The first time the difference may be infinite, and there is nothing to scale.
                         if unmasked > 0 {
@@ -158,7 +172,7 @@ pub(super) fn log_sum_exps<I: Numeric>(
             }
         }
         let log_sum = row_sum.ln();
-        if comptime!(sums.any()) {
+        if comptime!(sums.has_sums()) {
             let place = token::VALUES * row as usize;
             let mut drop = 0.0f32;
             if unmasked > 0 {
@@ -203,25 +217,6 @@ pub(super) fn log_sum_exps<I: Numeric>(
     }
 }
 
-/// What the scores are made of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct ScoreOptions {
-    /// Whether there are log-priors.
-    pub(super) prior: bool,
-    /// Whether there may be masked words.
-    pub(super) masked: bool,
-    /// Whether every unmasked word has a share of the target distribution.
-    pub(super) level: bool,
-    /// Whether targets are listed words instead of one a token.
-    pub(super) listed: bool,
-    pub(super) z_loss: bool,
-    /// Whether the loss has some of the entropy.
-    pub(super) entropy: bool,
-    pub(super) statistics: bool,
-    /// Whether there is an upstream gradient.
-    pub(super) upstream: bool,
-}
-
 /// Numbers of an objective that no kernel is compiled for.
 #[derive(Clone, Copy, Debug, CubeType, CubeLaunch)]
 pub(super) struct Weights {
@@ -250,7 +245,8 @@ pub(super) fn scores(
     tokens: u32,
     components: u32,
     weights: Weights,
-    #[comptime] options: ScoreOptions,
+    #[comptime] options: Options,
+    #[comptime] has_upstream: bool,
 ) {
     let mut token = ABSOLUTE_POS as u32;
     while token < tokens {
@@ -323,7 +319,7 @@ pub(super) fn scores(
             columns[column + comptime!(Statistic::ZTerm as usize)] = z_term;
         }
 
-        if comptime!(options.upstream) {
+        if comptime!(has_upstream) {
             let upstream = upstream[token as usize];
             for k in 0..components {
                 let row = first + k as usize;
@@ -418,21 +414,6 @@ fn or_infinite(cross_entropy: f32, infinity: f32, is_impossible: bool) -> f32 {
     value
 }
 
-/// What the gradient of a chunk's logits is made of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct GradientOptions {
-    /// Whether there are log-priors.
-    pub(super) prior: bool,
-    /// See [`ScoreOptions::level`].
-    pub(super) level: bool,
-    /// See [`ScoreOptions::listed`].
-    pub(super) listed: bool,
-    /// See [`ScoreOptions::entropy`].
-    pub(super) entropy: bool,
-    /// Whether a PLIF's gradients are summed by piece.
-    pub(super) pieces: bool,
-}
-
 /// `∂/∂z = (s p_k − q r_k) ∂(f(z)/τ)/∂z` in the place of the products, with the rows' weights `s` from [`scores`]. For one
 /// word a token that is `w (p_k − onehot_y)`; a mixture's `r_k(v) = π_k p_k(v) / P(v)` comes from its log-probabilities in
 /// `of_words`, and of listed words from what they are assigned there, whose memory then holds what they add. An entropy adds
@@ -456,7 +437,8 @@ pub(super) fn gradient<I: Numeric>(
     length: u32,
     numbers: Numbers,
     #[comptime] form: Form,
-    #[comptime] options: GradientOptions,
+    #[comptime] options: Options,
+    #[comptime] has_pieces: bool,
     #[define(I)] _dtype: ElemType,
 ) {
     let mut shared = shared_row();
@@ -485,7 +467,7 @@ pub(super) fn gradient<I: Numeric>(
                             logit(products[start + word as usize], constants, word as usize, &numbers, form);
                         let g = -upstream * of_words[at];
                         slope = g * mapped_slope(z, constants, &numbers, form);
-                        if comptime!(options.pieces) {
+                        if comptime!(has_pieces) {
                             add_to_pieces(
                                 g,
                                 z,
@@ -536,7 +518,7 @@ pub(super) fn gradient<I: Numeric>(
                     }
                 }
                 products[at] = g * mapped_slope(z, constants, &numbers, form);
-                if comptime!(options.pieces) {
+                if comptime!(has_pieces) {
                     add_to_pieces(
                         g,
                         z,
@@ -560,7 +542,7 @@ pub(super) fn gradient<I: Numeric>(
                 }
             }
         }
-        if comptime!(options.pieces) {
+        if comptime!(has_pieces) {
             let first_moment = cube_sum(first_moment, &mut shared);
             let first_gradient = cube_sum(first_gradient, &mut shared);
             let last_moment = cube_sum(last_moment, &mut shared);

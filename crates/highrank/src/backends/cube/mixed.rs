@@ -11,7 +11,7 @@
 
 use cubecl::prelude::*;
 
-use super::kernels::{WordSums, assigned_from, ratio, row, token};
+use super::kernels::{Options, assigned_from, ratio, row, token};
 use super::map::{Form, Numbers, is_masked, log_prob_of_word, logit, mapped};
 use super::reduce::{LOWEST, cube_lowest_word, cube_max, cube_sum, shared_row};
 
@@ -66,7 +66,7 @@ pub(super) fn token_sums(
     vocab: u32,
     numbers: Numbers,
     #[comptime] form: Form,
-    #[comptime] sums: WordSums,
+    #[comptime] sums: Options,
 ) {
     let mut shared = shared_row();
     let mut token = CUBE_POS_X;
@@ -118,21 +118,8 @@ pub(super) fn token_sums(
     }
 }
 
-/// Which sums [`shares`] makes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct ShareSums {
-    /// Whether there are log-priors and with them log-probabilities; otherwise the only component has all of a word.
-    pub(super) prior: bool,
-    /// Over listed words.
-    pub(super) listed: bool,
-    /// Over all unmasked words.
-    pub(super) all: bool,
-    /// `Σ_v p_k(v) log P(v)` over all unmasked words, for entropies.
-    pub(super) mean: bool,
-}
-
 /// Sums of `r_k(v) = π_k p_k(v) / P(v)` over a row's words: `Σ_i extra_i r_k(id_i)` over a list, with its terms in
-/// `of_words`, and `Σ_v r_k(v)` over all unmasked words. The same pass computes `Σ_i extra_i log P(id_i)` of every token, and leaves
+/// `of_words`; over all unmasked words `Σ_v r_k(v)`, for levels, and `Σ_v p_k(v) log P(v)`, for entropies. The same pass computes `Σ_i extra_i log P(id_i)` of every token, and leaves
 /// each `log P(id_i)` after the terms.
 #[cube(launch_unchecked)]
 #[allow(clippy::too_many_arguments)]
@@ -150,11 +137,11 @@ pub(super) fn shares<I: Numeric>(
     length: u32,
     numbers: Numbers,
     #[comptime] form: Form,
-    #[comptime] of: ShareSums,
+    #[comptime] options: Options,
     #[define(I)] _dtype: ElemType,
 ) {
     let mut shared = shared_row();
-    let assigned = assigned_from(count / components, vocab, of.prior);
+    let assigned = assigned_from(count / components, vocab, options.prior);
     let log_probs = assigned + count as usize * length as usize;
     let mut row = CUBE_POS_X;
     while row < count {
@@ -164,7 +151,7 @@ pub(super) fn shares<I: Numeric>(
         let place = row::VALUES * row as usize;
         let max = rows[place + row::MAX];
         let log_sum = rows[place + row::LOG_SUM];
-        if comptime!(of.listed) {
+        if comptime!(options.listed) {
             let mut share = 0.0f32;
             let mut sum = 0.0f32;
             let mut i = UNIT_POS_X;
@@ -187,7 +174,7 @@ pub(super) fn shares<I: Numeric>(
                     } else {
                         let z = logit(product, constants, word as usize, &numbers, form);
                         let y = mapped(z, constants, &numbers, form) - max - log_sum;
-                        if comptime!(of.prior) {
+                        if comptime!(options.prior) {
                             log_prob = of_words[of_token + word as usize];
                             part = ratio(y + log_prior[row as usize] - log_prob);
                         } else {
@@ -217,7 +204,7 @@ pub(super) fn shares<I: Numeric>(
                 }
             }
         }
-        if comptime!(of.all || of.mean) {
+        if comptime!(options.level || options.entropy) {
             let mut total = 0.0f32;
             let mut mean = 0.0f32;
             let mut word = UNIT_POS_X;
@@ -226,22 +213,22 @@ pub(super) fn shares<I: Numeric>(
                     let z = logit(products[start + word as usize], constants, word as usize, &numbers, form);
                     let y = mapped(z, constants, &numbers, form) - max - log_sum;
                     let log_prob = of_words[of_token + word as usize];
-                    if comptime!(of.all) {
+                    if comptime!(options.level) {
                         total += ratio(y + log_prior[row as usize] - log_prob);
                     }
-                    if comptime!(of.mean) {
+                    if comptime!(options.entropy) {
                         mean += y.exp() * log_prob;
                     }
                 }
                 word += CUBE_DIM_X;
             }
-            if comptime!(of.all) {
+            if comptime!(options.level) {
                 let total = cube_sum(total, &mut shared);
                 if UNIT_POS_X == 0 {
                     rows[place + row::PRIOR] = total;
                 }
             }
-            if comptime!(of.mean) {
+            if comptime!(options.entropy) {
                 let mean = cube_sum(mean, &mut shared);
                 if UNIT_POS_X == 0 {
                     rows[place + row::ENTROPY] = mean;

@@ -77,10 +77,9 @@ impl LikelihoodKernels for CubeBackend {
         objective: Objective<Floats<Self>, Ints<Self>>,
         gradient: Option<(Floats<Self>, Wanted)>,
     ) -> (Scores<Floats<Self>>, Gradients<Floats<Self>>) {
-        match (Sweep::new(&input, &objective, gradient.is_some()), gradient) {
-            (None, gradient) => portable::score(&input, &objective, gradient),
-            (Some(sweep), None) => (sweep.score(), Gradients::default()),
-            (Some(sweep), Some((upstream, wanted))) => sweep.score_and_gradients(upstream, wanted),
+        match Sweep::new(&input, &objective, gradient.is_some()) {
+            Some(sweep) => sweep.score(gradient),
+            None => portable::score(&input, &objective, gradient),
         }
     }
 }

@@ -9,9 +9,9 @@ use highrank_kernels::gpu::{
 };
 use highrank_kernels::{Floats, Ints, launch};
 
-use super::kernels::{self, GradientOptions, ScoreOptions, WeightsLaunch, WordSums, row, token};
+use super::kernels::{self, Options, WeightsLaunch, row, token};
 use super::map::{Form, NumbersLaunch};
-use super::mixed::{self, ShareSums};
+use super::mixed;
 use super::pieces::{OUTER_VALUES, PieceSums};
 use crate::likelihood::gated;
 use crate::likelihood::parts::ScoreParts;
@@ -40,7 +40,7 @@ pub(super) struct Sweep {
     listed: Option<Listed>,
     /// What each token's entropy is multiplied with, `[N, 1]`.
     entropy: Option<Floats<CubeBackend>>,
-    statistics: bool,
+    options: Options,
     label_smoothing: f64,
     z_loss: f64,
     form: Form,
@@ -165,6 +165,15 @@ impl Sweep {
         let (forward, backward) = rounded_weights(&input, gradients);
         let left = gpu::left_to_round(backward.primitive(), input.precision);
         let has_gates = matches!(input.contexts, ContextSource::Gated(_));
+        let options = Options {
+            prior: input.log_prior.is_some(),
+            masked: input.bias.is_some(),
+            level: level.is_some(),
+            listed: listed.is_some(),
+            entropy: entropy.is_some(),
+            z_loss: objective.z_loss != 0.0,
+            statistics: objective.statistics,
+        };
         Some(Self {
             gate_decoder: has_gates.then(|| input.weight.clone().cast(DType::F32)),
             forward,
@@ -173,7 +182,7 @@ impl Sweep {
             level,
             listed,
             entropy,
-            statistics: objective.statistics,
+            options,
             label_smoothing: objective.label_smoothing,
             z_loss: objective.z_loss,
             form: Form { map, bias: input.bias.is_some(), temperature: input.temperature != 1.0 },
@@ -183,40 +192,34 @@ impl Sweep {
         })
     }
 
-    pub(super) fn score(&self) -> Scores<Floats<CubeBackend>> {
-        let mut scores = ScoreParts::default();
-        for block in portable::blocks(&self.input) {
-            for (start, end) in runs(block.end - block.start, self.chunk_tokens()) {
-                let contexts = self.rounded(block.contexts(start, end));
-                let chunk = self.visit(contexts, block.start + start..block.start + end, None);
-                self.add_scores(&chunk, &mut scores);
-            }
-        }
-        scores.finish()
-    }
-
-    pub(super) fn score_and_gradients(
+    /// The scores, and the gradients that are wanted for an upstream gradient.
+    pub(super) fn score(
         &self,
-        upstream: Floats<CubeBackend>,
-        wanted: Wanted,
+        gradient: Option<(Floats<CubeBackend>, Wanted)>,
     ) -> (Scores<Floats<CubeBackend>>, Gradients<Floats<CubeBackend>>) {
-        let upstream = checked(upstream.cast(DType::F32), "upstream gradient", [self.input.tokens()]);
+        let wanted = gradient.as_ref().map(|(_, wanted)| *wanted).unwrap_or_default();
+        let upstream = gradient.map(|(upstream, _)| {
+            checked(upstream.cast(DType::F32), "upstream gradient", [self.input.tokens()])
+        });
         let pieces = if wanted.map_params { self.map_numbers.pieces as usize } else { 0 };
         let mut scores = ScoreParts::default();
         let mut gradients = GradientParts::default();
-        let unit = match pieces {
-            0 => upstream.clone().rows(0..1),
-            _ => upstream.clone().abs().max() * self.teacher_factor(),
-        };
-        let mut piece_sums = PieceSums::new(unit, pieces);
-        let of_one = self.largest_factor().filter(|_| pieces > 0);
+        let mut piece_sums = upstream.clone().map(|upstream| {
+            let unit = match pieces {
+                0 => upstream.rows(0..1),
+                _ => upstream.abs().max() * self.teacher_factor(),
+            };
+            PieceSums::new(unit, pieces)
+        });
+        let of_one = (pieces > 0).then(|| self.largest_factor()).flatten();
         for block in portable::blocks(&self.input) {
             for (start, end) in runs(block.end - block.start, self.chunk_tokens()) {
                 let contexts = self.rounded(block.contexts(start, end));
                 let tokens = block.start + start..block.start + end;
-                let mut chunk = self.visit(contexts.clone(), tokens.clone(), Some(&upstream));
-                let gates = chunk.gates.take();
+                let mut chunk = self.visit(contexts.clone(), tokens.clone(), upstream.as_ref());
                 self.add_scores(&chunk, &mut scores);
+                let (Some(upstream), Some(piece_sums)) = (&upstream, &mut piece_sums) else { continue };
+                let gates = chunk.gates.take();
                 let d_log_prior = Floats::new(chunk.rows.clone()).narrow(1, row::PRIOR..row::PRIOR + 1);
                 let d_log_prior = d_log_prior.reshape([tokens.len(), self.input.components()]);
                 let d_logits = if let Some(of_one) = &of_one {
@@ -227,7 +230,7 @@ impl Sweep {
                     own.finish(self.numbers()).into_iter().for_each(|part| gradients.add_table(part));
                     d_logits
                 } else {
-                    self.gradient(chunk, &mut piece_sums)
+                    self.gradient(chunk, piece_sums)
                 };
                 if let Some(gates) = gates {
                     gradients.add_gated(gates, &d_logits, wanted);
@@ -237,7 +240,8 @@ impl Sweep {
             }
             gradients.add_block(block, wanted);
         }
-        piece_sums.finish(self.numbers()).into_iter().for_each(|part| gradients.add_table(part));
+        let d_table = piece_sums.and_then(|sums| sums.finish(self.numbers()));
+        d_table.into_iter().for_each(|part| gradients.add_table(part));
         (scores.finish(), gradients.finish(&self.input))
     }
 
@@ -270,7 +274,7 @@ impl Sweep {
     }
 
     fn add_scores(&self, chunk: &Chunk, scores: &mut ScoreParts<CubeBackend>) {
-        let statistics = self.statistics.then(|| Floats::new(chunk.statistics.clone()));
+        let statistics = self.options.statistics.then(|| Floats::new(chunk.statistics.clone()));
         scores.add(Scores { loss: Floats::new(chunk.loss.clone()), statistics, listed: self.results(chunk) });
     }
 
@@ -305,18 +309,9 @@ impl Sweep {
         NumbersLaunch::new(map, self.input.temperature as f32, f32::NAN, f32::INFINITY)
     }
 
-    /// Which sums over a token's words the objective asks for.
-    fn sums(&self) -> WordSums {
-        WordSums { level: self.level.is_some(), statistics: self.statistics || self.entropy.is_some() }
-    }
-
     /// `m`, 0 where no words are listed.
     fn listed_width(&self) -> usize {
         self.listed.as_ref().map_or(0, Listed::width)
-    }
-
-    fn has_prior(&self) -> bool {
-        self.input.log_prior.is_some()
     }
 
     /// The product, what is known of its rows and tokens, and the scores of tokens whose rounded contexts are given.
@@ -339,17 +334,17 @@ impl Sweep {
         let memory = |is_there: bool, shape: [usize; 2]| {
             empty(&products, if is_there { shape } else { [1, 1] }, DType::F32)
         };
-        let is_mixed = self.has_prior() && (self.sums().any() || self.listed.is_some());
+        let is_mixed = self.options.prior && (self.options.has_sums() || self.options.listed);
         let of_words = usize::from(is_mixed) * length * vocab + (count + length) * self.listed_width();
         let mut chunk = Chunk {
             rows: memory(true, [count, row::VALUES]),
-            token_values: memory(self.sums().any(), [length, token::VALUES]),
+            token_values: memory(self.options.has_sums(), [length, token::VALUES]),
             log_prior: rows_or_none(self.input.log_prior.as_ref(), &tokens, &products),
             gates,
             of_words: empty(&products, [of_words.max(1)], DType::F32),
             words: contiguous_ints(self.words.clone().rows(tokens.clone())),
             loss: empty(&products, [length], DType::F32),
-            statistics: memory(self.statistics, [length, Statistic::COUNT]),
+            statistics: memory(self.options.statistics, [length, Statistic::COUNT]),
             products,
         };
         self.log_sum_exps(&chunk);
@@ -370,6 +365,7 @@ impl Sweep {
     /// Log-sum-exps and the targets' log-probabilities; without a mixture also the sums over words.
     fn log_sum_exps(&self, chunk: &Chunk) {
         let [count, vocab] = chunk.products.meta.shape().dims();
+        let sums = if self.options.prior { Options::default() } else { self.options.of_sums() };
         // SAFETY: rows, words of the vocabulary, and what belongs to either, are the shapes of the memory, which was checked
         // where it is not made here; a target outside of the vocabulary is not read at.
         unsafe {
@@ -377,7 +373,7 @@ impl Sweep {
                 chunk.products, one_cube_each(&chunk.products, count), kernels::log_sum_exps;
                 chunk.products, self.constants, chunk.words, chunk.rows, chunk.token_values;
                 count as u32, vocab as u32, self.input.components() as u32, self.numbers(), self.form,
-                if self.has_prior() { WordSums::NONE } else { self.sums() }, dtype_to_elem_type(chunk.words.dtype)
+                sums, dtype_to_elem_type(chunk.words.dtype)
             );
         }
     }
@@ -394,11 +390,11 @@ impl Sweep {
                 chunk.products, self.constants, chunk.rows, chunk.log_prior, chunk.of_words;
                 (tokens * vocab) as u32, vocab as u32, components as u32, self.numbers(), self.form
             );
-            if self.sums().any() {
+            if self.options.has_sums() {
                 launch!(
                     chunk.products, one_cube_each(&chunk.products, tokens), mixed::token_sums;
                     chunk.of_words, self.constants, chunk.token_values;
-                    tokens as u32, vocab as u32, self.numbers(), self.form, self.sums()
+                    tokens as u32, vocab as u32, self.numbers(), self.form, self.options.of_sums()
                 );
             }
         }
@@ -408,15 +404,13 @@ impl Sweep {
     /// log-likelihood of each token, and what the gradient of its entropy needs.
     fn shares(&self, chunk: &mut Chunk, tokens: &Range<usize>, gradients: bool) {
         let [count, vocab] = chunk.products.meta.shape().dims();
-        let of = ShareSums {
-            prior: self.has_prior(),
-            listed: self.listed.is_some(),
-            all: gradients && self.has_prior() && self.level.is_some(),
-            mean: gradients && self.has_prior() && self.entropy.is_some(),
-        };
-        if !of.listed && !of.all && !of.mean {
+        let Options { prior, level, listed, entropy, .. } = self.options;
+        let is_of_all = gradients && prior;
+        let (level, entropy) = (is_of_all && level, is_of_all && entropy);
+        if !listed && !level && !entropy {
             return;
         }
+        let options = Options { prior, level, listed, entropy, ..Options::default() };
         if let Some(listed) = &self.listed {
             chunk.words = contiguous_ints(listed.ids.clone().rows(tokens.clone()));
         }
@@ -427,7 +421,7 @@ impl Sweep {
                 chunk.products, one_cube_each(&chunk.products, count), mixed::shares;
                 chunk.products, self.constants, chunk.words, extra, chunk.log_prior, chunk.of_words, chunk.rows;
                 count as u32, vocab as u32, self.input.components() as u32, self.listed_width().max(1) as u32,
-                self.numbers(), self.form, of, dtype_to_elem_type(chunk.words.dtype)
+                self.numbers(), self.form, options, dtype_to_elem_type(chunk.words.dtype)
             );
         }
     }
@@ -435,16 +429,7 @@ impl Sweep {
     /// Losses and statistics, and where there is an upstream gradient the weights of the rows.
     fn scores(&self, chunk: &Chunk, tokens: &Range<usize>, upstream: Option<&Floats<CubeBackend>>) {
         let components = self.input.components();
-        let options = ScoreOptions {
-            prior: self.has_prior(),
-            masked: self.form.bias,
-            level: self.level.is_some(),
-            listed: self.listed.is_some(),
-            z_loss: self.z_loss != 0.0,
-            entropy: self.entropy.is_some(),
-            statistics: self.statistics,
-            upstream: upstream.is_some(),
-        };
+        let has_upstream = upstream.is_some();
         let like = &chunk.products;
         let factors =
             self.level.iter().chain(&self.entropy).map(|factors| factors.clone().rows(tokens.clone()));
@@ -462,7 +447,7 @@ impl Sweep {
                 chunk.rows, chunk.log_prior, upstream, chunk.token_values, factors, chunk.loss,
                 chunk.statistics;
                 tokens.len() as u32, components as u32,
-                WeightsLaunch::new(keep, self.z_loss as f32, f32::INFINITY), options
+                WeightsLaunch::new(keep, self.z_loss as f32, f32::INFINITY), self.options, has_upstream
             );
         }
     }
@@ -470,13 +455,7 @@ impl Sweep {
     /// The gradient of the logits, in the memory of their product.
     fn gradient(&self, chunk: Chunk, pieces: &mut PieceSums) -> Floats<CubeBackend> {
         let [count, vocab] = chunk.products.meta.shape().dims();
-        let options = GradientOptions {
-            prior: self.has_prior(),
-            level: self.level.is_some(),
-            listed: self.listed.is_some(),
-            entropy: self.entropy.is_some(),
-            pieces: pieces.are_there(),
-        };
+        let options = Options { masked: false, z_loss: false, statistics: false, ..self.options };
         // SAFETY: as above; the product has no other owner, and a piece's number is below that of the pieces.
         unsafe {
             launch!(
@@ -484,10 +463,10 @@ impl Sweep {
                 chunk.products, self.constants, chunk.words, chunk.rows, chunk.of_words, pieces.unit,
                 pieces.inner;
                 count as u32, vocab as u32, self.input.components() as u32, self.listed_width().max(1) as u32,
-                self.numbers(), self.form, options, dtype_to_elem_type(chunk.words.dtype)
+                self.numbers(), self.form, options, pieces.are_there(), dtype_to_elem_type(chunk.words.dtype)
             );
         }
-        if options.pieces {
+        if pieces.are_there() {
             let outer = row::OUTER..row::OUTER + OUTER_VALUES;
             pieces.add_outer(Floats::new(chunk.rows).narrow(1, outer));
         }
