@@ -15,7 +15,7 @@
 use cubecl::prelude::*;
 
 use super::map::{Form, Numbers, is_masked, is_of_masked, log_prob_of_word, logit, mapped, mapped_slope};
-use super::pieces::add_to_pieces;
+use super::pieces::OuterPieces;
 use super::reduce::{LOWEST, cube_lowest_word, cube_max, cube_sum, shared_row};
 use crate::ops::Statistic;
 
@@ -420,7 +420,7 @@ fn or_infinite(cross_entropy: f32, infinity: f32, is_impossible: bool) -> f32 {
 /// `−s' p_k log P`, with the weights `s'`.
 ///
 /// Each unit makes its own words, listed ones too, so none reads what another writes. A PLIF's gradients are summed by piece,
-/// before the division by the temperature: see [`add_to_pieces`].
+/// before the division by the temperature: see [`OuterPieces::add`].
 #[cube(launch_unchecked)]
 #[allow(clippy::too_many_arguments)]
 pub(super) fn gradient<I: Numeric>(
@@ -451,10 +451,7 @@ pub(super) fn gradient<I: Numeric>(
         let max = rows[place + row::MAX];
         let log_sum = rows[place + row::LOG_SUM];
         let of_probs = rows[place + row::PROBS];
-        let mut first_moment = 0.0f32;
-        let mut first_gradient = 0.0f32;
-        let mut last_moment = 0.0f32;
-        let mut last_gradient = 0.0f32;
+        let mut outer = OuterPieces::new();
         if comptime!(options.listed) {
             let upstream = rows[place + row::UPSTREAM];
             for i in 0..length {
@@ -468,17 +465,7 @@ pub(super) fn gradient<I: Numeric>(
                         let g = -upstream * of_words[at];
                         slope = g * mapped_slope(z, constants, &numbers, form);
                         if comptime!(has_pieces) {
-                            add_to_pieces(
-                                g,
-                                z,
-                                unit[0],
-                                inner,
-                                &numbers,
-                                &mut first_moment,
-                                &mut first_gradient,
-                                &mut last_moment,
-                                &mut last_gradient,
-                            );
+                            outer.add(g, z, unit[0], inner, &numbers);
                         }
                     }
                     of_words[at] = slope;
@@ -519,17 +506,7 @@ pub(super) fn gradient<I: Numeric>(
                 }
                 products[at] = g * mapped_slope(z, constants, &numbers, form);
                 if comptime!(has_pieces) {
-                    add_to_pieces(
-                        g,
-                        z,
-                        unit[0],
-                        inner,
-                        &numbers,
-                        &mut first_moment,
-                        &mut first_gradient,
-                        &mut last_moment,
-                        &mut last_gradient,
-                    );
+                    outer.add(g, z, unit[0], inner, &numbers);
                 }
             }
             word += CUBE_DIM_X;
@@ -543,17 +520,8 @@ pub(super) fn gradient<I: Numeric>(
             }
         }
         if comptime!(has_pieces) {
-            let first_moment = cube_sum(first_moment, &mut shared);
-            let first_gradient = cube_sum(first_gradient, &mut shared);
-            let last_moment = cube_sum(last_moment, &mut shared);
-            let last_gradient = cube_sum(last_gradient, &mut shared);
-            if UNIT_POS_X == 0 {
-                // Every unit has read the row's values: sums wait for all of them.
-                rows[place + row::OUTER] = first_moment;
-                rows[place + row::OUTER + 1] = first_gradient;
-                rows[place + row::OUTER + 2] = last_moment;
-                rows[place + row::OUTER + 3] = last_gradient;
-            }
+            // Every unit has read the row's values: sums wait for all of them.
+            outer.write(rows, place + row::OUTER, &mut shared);
         }
         row += CUBE_COUNT_X;
     }

@@ -6,6 +6,7 @@ use highrank_kernels::gpu::{self, CubeBackend, CubeTensor, contiguous, empty, fi
 use highrank_kernels::{Floats, Ints, launch};
 
 use super::map::{Numbers, NumbersLaunch};
+use super::reduce::cube_sum;
 use crate::logit_map::plif::gpu::{distance_of, index_of, piece_of};
 
 /// What a row adds to the sums of a PLIF's first and last piece, whose distances have no bound: moment and gradient of
@@ -61,37 +62,61 @@ impl PieceSums {
     }
 }
 
-/// Adds the gradient `g` of `f(z)` to the sums of its piece: to those of an inner piece the moment `g (z − left)`, in units
-/// of `unit` and of a piece's width, and `g`, in units of `unit`; to those of the first and last as they are.
+/// A unit's part of what a row adds to the sums of the first and last piece.
+#[derive(CubeType)]
+pub(super) struct OuterPieces {
+    first_moment: f32,
+    first_gradient: f32,
+    last_moment: f32,
+    last_gradient: f32,
+}
+
 #[cube]
-#[allow(clippy::too_many_arguments)]
-pub(super) fn add_to_pieces(
-    g: f32,
-    z: f32,
-    unit: f32,
-    inner: &[Atomic<u32>],
-    numbers: &Numbers,
-    first_moment: &mut f32,
-    first_gradient: &mut f32,
-    last_moment: &mut f32,
-    last_gradient: &mut f32,
-) {
-    let piece = piece_of(z, &numbers.map);
-    let distance = distance_of(z, piece, &numbers.map);
-    let index = index_of(piece, &numbers.map);
-    let term = g / unit;
-    // Whole numbers have no NaN: what is not a number goes to the first piece, in floats. Rounding may take a term a little
-    // above 1. Of sizes, bits are in the order of the numbers, and NaN is above all of them for every compiler.
-    let size = u32::reinterpret(term) & 0x7fff_ffffu32;
-    if index == 0 || size > comptime!(2.0f32.to_bits()) {
-        *first_moment += g * distance;
-        *first_gradient += g;
-    } else if index == numbers.map.pieces - 1 {
-        *last_moment += g * distance;
-        *last_gradient += g;
-    } else {
-        fixed::add(inner, 2 * index as usize, term * (distance / numbers.map.delta));
-        fixed::add(inner, 2 * index as usize + 1, term);
+impl OuterPieces {
+    /// Of no words yet.
+    pub(super) fn new() -> OuterPieces {
+        OuterPieces {
+            first_moment: 0.0f32.runtime(),
+            first_gradient: 0.0f32.runtime(),
+            last_moment: 0.0f32.runtime(),
+            last_gradient: 0.0f32.runtime(),
+        }
+    }
+
+    /// Adds the gradient `g` of `f(z)` to the sums of its piece: to those of an inner piece the moment `g (z − left)`, in
+    /// units of `unit` and of a piece's width, and `g`, in units of `unit`; to those of the first and last as they are.
+    pub(super) fn add(&mut self, g: f32, z: f32, unit: f32, inner: &[Atomic<u32>], numbers: &Numbers) {
+        let piece = piece_of(z, &numbers.map);
+        let distance = distance_of(z, piece, &numbers.map);
+        let index = index_of(piece, &numbers.map);
+        let term = g / unit;
+        // Whole numbers have no NaN: what is not a number goes to the first piece, in floats. Rounding may take a term a
+        // little above 1. Of sizes, bits are in the order of the numbers, and NaN is above all of them for every compiler.
+        let size = u32::reinterpret(term) & 0x7fff_ffffu32;
+        if index == 0 || size > comptime!(2.0f32.to_bits()) {
+            self.first_moment += g * distance;
+            self.first_gradient += g;
+        } else if index == numbers.map.pieces - 1 {
+            self.last_moment += g * distance;
+            self.last_gradient += g;
+        } else {
+            fixed::add(inner, 2 * index as usize, term * (distance / numbers.map.delta));
+            fixed::add(inner, 2 * index as usize + 1, term);
+        }
+    }
+
+    /// Writes the sums over the cube's units to `rows` from `place` on, when all units have come here.
+    pub(super) fn write(&self, rows: &mut [f32], place: usize, shared: &mut Shared<[f32]>) {
+        let first_moment = cube_sum(self.first_moment, shared);
+        let first_gradient = cube_sum(self.first_gradient, shared);
+        let last_moment = cube_sum(self.last_moment, shared);
+        let last_gradient = cube_sum(self.last_gradient, shared);
+        if UNIT_POS_X == 0 {
+            rows[place] = first_moment;
+            rows[place + 1] = first_gradient;
+            rows[place + 2] = last_moment;
+            rows[place + 3] = last_gradient;
+        }
     }
 }
 
