@@ -7,21 +7,10 @@
 //! needs no further visit; a mixture has one for its log-probabilities, `[tokens, V]` of a chunk, and one for its components'
 //! shares of them.
 //!
-//! | file | job |
-//! |---|---|
-//! | `sweep.rs` | a call, chunk by chunk and launch by launch |
-//! | `kernels.rs` | the visits that every call makes |
-//! | `mixed.rs` | those of mixtures and teachers |
-//! | `pieces.rs` | the gradient of a PLIF's table: sums by piece |
-//! | `map.rs` | bias, logit map, temperature and masked words on the device |
-//! | `reduce.rs` | sums and maxima within a cube |
-//! | `latent.rs` | the latent layer of a mixture |
-//! | `fusion.rs` | all of it as operations of Burn's fusion |
-//!
 //! Logit maps in kernels come from [`logit_map`](crate::logit_map), one file a map.
 //!
 //! Words with [gates](crate::ops::ContextSource::Gated) take two products more. What is made of these comes from the portable
-//! body: the backend's own operations, one launch each.
+//! body: the backend's own operations, one launch each, and some matrices of `[tokens·3, S]` numbers.
 //!
 //! Target distributions over all words, other heads' distributions, weights of words, factors of
 //! [normalisers](crate::ops::Objective::normaliser), which every sweep over a shared vocabulary asks for, lists of no words,

@@ -1,13 +1,5 @@
 //! The likelihood made of Burn's own tensor operations: the definition that native kernels are checked against, and the
 //! fallback of every backend without a kernel.
-//!
-//! | file | job |
-//! |---|---|
-//! | `chunk.rs` | runs of tokens with their contexts and logits |
-//! | `score.rs` | a chunk's losses and the gradients of its mapped logits |
-//! | `log_probs.rs` | log-probabilities and logits of all tokens |
-//! | `gradients.rs` | gradients of the inputs |
-//! | `predict.rs` | predictions without gradients |
 
 mod chunk;
 mod gradients;
