@@ -11,13 +11,7 @@ A step of batch B takes, with c = ceil(B / N) columns a rank,
 
 `own` is what every rank does whatever its columns: drawing masks, clipping, updating the weights. `column` is the forward and backward pass of
 one column. A sum sends a piece to each rank and gets the sums back, in blocks of 64 MiB; `adding` is the host's work with a byte of the
-buffer: into it, the additions, and out of it. With --meanwhile, as with the programs' --reduce-meanwhile and a core to spare, it is
-
-  T(N) = own + above * c + max(below * c, sum(first)) + sum(rest)
-
-`below` is the backward pass of the layers below the output layer, while which the output layer's gradients, `first`, are summed; `rest` is
-those of the layers below and the rows of the embedding that the step's words have. column = above + below, in the ratio of their
-multiplications.
+buffer: into it, the additions, and out of it.
 
 `measure` fits own and column to one process with B, B/2 and B/4 columns, and adding (with the bandwidth of shared memory, which is the same
 memory) to `reduce_seconds` of 2 ranks; 2 and 4 ranks then check the whole. Every rank has one thread. With more ranks than cores, compute is
@@ -34,49 +28,37 @@ SIZES = {  # embedding, LSTMs, components, of the presets
 
 
 def parameters(preset, vocab):
-    """Of the Mixture of Softmaxes: of its output layer with the embedding, and of the LSTMs."""
+    """Of the Mixture of Softmaxes, whose output layer shares the embedding."""
     d, sizes, k = SIZES[preset]
     lstms, below = 0, d
     for size in sizes:
         lstms += 4 * size * (below + size + 2)
         below = size
-    return vocab * (d + 1) + below * k + (below + 1) * k * d, lstms
+    return vocab * (d + 1) + below * k + (below + 1) * k * d + lstms
 
 
 def work(preset, vocab):
-    """Multiplications of a token's forward pass, about, in the output layer and in the LSTMs: what compute is scaled by."""
+    """Multiplications of a token's forward pass, about: what compute is scaled by."""
     d, sizes, k = SIZES[preset]
     lstms, below = 0, d
     for size in sizes:
         lstms += 4 * size * (below + size)
         below = size
-    return below * k * d + k * d * vocab, lstms
-
-
-def volumes(preset, vocab, tokens, meanwhile):
-    """Bytes that are summed while the layers below compute, and bytes after that, with at most a row for each token of all ranks."""
-    head, lstms = parameters(preset, vocab)
-    if not meanwhile:
-        return 0, 4 * (head + lstms)
-    return 4 * head, 4 * (lstms + min(vocab, tokens) * SIZES[preset][0])
+    return below * k * d + k * d * vocab + lstms
 
 
 def sum_seconds(ranks, size, net):
-    if ranks == 1 or size == 0:
+    if ranks == 1:
         return 0.0
     blocks = math.ceil(size / BLOCK)
     latency = blocks * 2 * (ranks - 1) * net["latency"]
     return latency + 2 * (ranks - 1) / ranks * size / net["bandwidth"] + size * net["adding"]
 
 
-def step_seconds(ranks, batch, sizes, compute, net):
-    """Of a step, and what of it is waiting for sums."""
-    columns = math.ceil(batch / ranks)
-    column = compute["column"] * columns
-    below = compute["below"] * column
-    first, rest = (sum_seconds(ranks, size, net) for size in sizes)
-    waiting = max(0.0, first - below) + rest
-    return compute["own"] + column + waiting, waiting
+def step_seconds(ranks, batch, size, compute, net):
+    """Of a step, and what of it is the sum of `size` bytes."""
+    summing = sum_seconds(ranks, size, net)
+    return compute["own"] + compute["column"] * math.ceil(batch / ranks) + summing, summing
 
 
 def text(folder, vocab, tokens):
@@ -114,25 +96,22 @@ def run(o, folder, ranks, batch, steps):
 
 
 def measure(o):
-    sizes, cores = volumes(o.preset, o.vocab, o.batch * o.bptt, False), os.cpu_count()
-    whole = sum(sizes)
+    whole, cores = 4 * parameters(o.preset, o.vocab), os.cpu_count()
     with tempfile.TemporaryDirectory() as folder:
         alone = {batch: run(o, folder, 1, batch, o.steps)[0] for batch in (o.batch, o.batch // 2, o.batch // 4)}
         shared = {ranks: run(o, folder, ranks, o.batch, o.steps) for ranks in (2, 4)}
     # Least squares of a line.
     mean_x, mean_y = statistics.mean(alone), statistics.mean(alone.values())
     column = sum((x - mean_x) * (y - mean_y) for x, y in alone.items()) / sum((x - mean_x) ** 2 for x in alone)
-    head, lstms = work(o.preset, o.vocab)
-    compute = {"own": max(0.0, mean_y - column * mean_x), "column": column, "below": 2 / 3 * lstms / (head + lstms)}
+    compute = {"own": max(0.0, mean_y - column * mean_x), "column": column}
     net = {"latency": 1e-6, "bandwidth": math.inf, "adding": shared[2][1] / whole}
     print(f"{o.preset}, {o.vocab} words, batch {o.batch}, bptt {o.bptt}: {whole / 4e6:.1f} M parameters, {whole / 1e6:.0f} MB of gradients")
     print(f"one process: {', '.join(f'{batch} columns {1e3 * s:.0f} ms' for batch, s in alone.items())}")
-    print(f"own {1e3 * compute['own']:.1f} ms, column {1e3 * column:.2f} ms, {100 * compute['below']:.0f} % of it below, "
-          f"adding {1e9 * net['adding']:.2f} ns/B")
+    print(f"own {1e3 * compute['own']:.1f} ms, column {1e3 * column:.2f} ms, adding {1e9 * net['adding']:.2f} ns/B")
     print("| ranks | step, ms | model | sum, ms | model | waiting, ms |\n|---|---|---|---|---|---|")
     for ranks, (step, reduce, wait) in {1: (alone[o.batch], 0.0, 0.0), **shared}.items():
         crowd = max(1, ranks / cores)
-        model, sums = (1e3 * crowd * seconds for seconds in step_seconds(ranks, o.batch, sizes, compute, net))
+        model, sums = (1e3 * crowd * seconds for seconds in step_seconds(ranks, o.batch, whole, compute, net))
         print(f"| {ranks} | {1e3 * step:.0f} | {model:.0f} | {1e3 * reduce:.1f} | {sums:.1f} | {1e3 * wait:.1f} |")
     constants = {"preset": o.preset, "vocab": o.vocab, "bptt": o.bptt, "cores": cores, "adding": net["adding"], **compute}
     if o.out:
@@ -152,18 +131,16 @@ COUNTS = (1, 8, 16, 32, 64, 128, 256, 512, 1024)
 def predict(o):
     with open(o.constants) as file:
         measured = json.load(file)
-    base = sum(work(measured["preset"], measured["vocab"])) * measured["bptt"]
-    own_by = measured["own"] / sum(parameters(measured["preset"], measured["vocab"]))
+    base = work(measured["preset"], measured["vocab"]) * measured["bptt"]
+    own_by = measured["own"] / parameters(measured["preset"], measured["vocab"])
     for preset, vocab, bptt, columns in ("paper", 10_000, 70, 12), ("billion-word", 100_000, 35, 60):
-        head, lstms = work(preset, vocab)
-        compute = {"own": own_by * sum(parameters(preset, vocab)) / o.faster, "below": 2 / 3 * lstms / (head + lstms),
-                   "column": measured["column"] * (head + lstms) * bptt / base / o.faster}
+        compute = {"own": own_by * parameters(preset, vocab) / o.faster,
+                   "column": measured["column"] * work(preset, vocab) * bptt / base / o.faster}
 
         def step(ranks, batch, net):
-            sizes = [size // (2 if o.bf16 else 1) for size in volumes(preset, vocab, batch * bptt, o.meanwhile)]
-            return step_seconds(ranks, batch, sizes, compute, net)[0]
+            return step_seconds(ranks, batch, (2 if o.bf16 else 4) * parameters(preset, vocab), compute, net)[0]
 
-        print(f"\n{preset}: {4e-6 * sum(parameters(preset, vocab)):.0f} MB of gradients, {columns} columns, one process "
+        print(f"\n{preset}: {4e-6 * parameters(preset, vocab):.0f} MB of gradients, {columns} columns, one process "
               f"{step(1, columns, {}):.2f} s a step\n")
         for title, batch in ((f"the published batch of {columns}", lambda n: columns),
                              (f"{columns} columns a rank", lambda n: columns * n)):
@@ -191,7 +168,6 @@ def main():
     p = commands.add_parser("predict")
     p.add_argument("--constants", required=True)
     p.add_argument("--bf16", action="store_true", help="as with --reduce-precision bf16")
-    p.add_argument("--meanwhile", action="store_true", help="as with --reduce-meanwhile")
     p.add_argument("--faster", type=float, default=1.0, help="how many times faster than one core here a rank computes")
     o = parser.parse_args()
     {"measure": measure, "predict": predict}[o.command](o)

@@ -82,26 +82,6 @@ impl StepLoss {
     }
 }
 
-/// The terms of a training step's loss in two graphs, that of the output layer and that of the layers below it.
-#[derive(Debug)]
-pub(crate) struct StagedLoss {
-    /// Of the output layer's graph: mean nll, `[1]`.
-    pub(crate) nll: Tensor<1>,
-    /// Of the output layer's graph: the priors' term, `[1]`.
-    pub(crate) prior_cv: Option<Tensor<1>>,
-    /// Of the graph below: AR, `[1]`.
-    pub(crate) ar: Option<Tensor<1>>,
-    /// Of the graph below: TAR, `[1]`.
-    pub(crate) tar: Option<Tensor<1>>,
-    /// State after the last time step. It still has its history.
-    pub(crate) state: LmState,
-    /// What the output layer reads, `[T, B, ..]`: a leaf of its graph, and the end of the graph below.
-    pub(crate) above: Tensor<3>,
-    pub(crate) below: Tensor<3>,
-    /// To be finished after the backward pass of the graph below.
-    pub(crate) lookup: Lookup,
-}
-
 impl ModelConfig {
     /// Makes the model with random weights: embedding and decoder uniform(±0.1), decoder bias 0, LSTM
     /// uniform(±1/√H). All are drawn here, in a fixed order, so the device's seed fixes them.
@@ -308,28 +288,6 @@ impl LanguageModel {
         let (encoded, latent, lookup) = self.encode_beside_lookup(tokens, state, masks);
         let (loss, state) = self.loss_of(encoded, targets, latent, penalties);
         (loss, state, lookup)
-    }
-
-    /// As [`loss_beside_lookup`](Self::loss_beside_lookup), in two graphs: the gradients of the output layer are there before the backward
-    /// pass of the layers below it begins.
-    ///
-    /// # Panics
-    ///
-    /// As [`loss_beside_lookup`](Self::loss_beside_lookup).
-    pub(crate) fn loss_in_stages(
-        &self,
-        tokens: Tensor<2, Int>,
-        targets: Tensor<2, Int>,
-        state: LmState,
-        masks: Masks,
-        penalties: Penalties,
-    ) -> StagedLoss {
-        let (encoded, latent, lookup) = self.encode_beside_lookup(tokens, state, masks);
-        let below = self.head_input(&encoded);
-        let above = below.clone().detach().require_grad();
-        let (nll, prior_cv) = self.head_loss(above.clone(), targets, latent, penalties.prior_cv);
-        let [ar, tar] = encoded.regularisers(penalties);
-        StagedLoss { nll, prior_cv, ar, tar, state: encoded.state, above, below, lookup }
     }
 
     /// The layers below the output layer with given masks, and the mask that is left, that of the latent contexts.

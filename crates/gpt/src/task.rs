@@ -180,7 +180,7 @@ impl Task for GptTask {
         // All sequences are equally long.
         let loss = output.loss.mul_scalar(own.len() as f64 / count as f64);
         let grads = GradientsParams::from_grads(loss.backward(), &model);
-        let ([nll, correct], grads) = peers.add_up(&model, [output.nll, output.correct], grads, None)?;
+        let ([nll, correct], grads) = peers.add_up(&model, [output.nll, output.correct], grads)?;
         let (model, gradient_norm) = self.optimiser.step_clipped(lr, model, grads, clip, &shards)?;
         self.model = Some(model);
         Ok(Stepped { gradient_norm, correct: Some(correct), ..Stepped::new(tokens, lr, nll) })

@@ -1,6 +1,6 @@
 //! The ranks that train one model together, as a step of each sees them.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use burn::module::Module;
 use burn::optim::GradientsParams;
@@ -8,7 +8,7 @@ use burn::tensor::{Tensor, TensorData};
 
 use crate::error::Result;
 use crate::metrics::{Score, WaitMetrics};
-use crate::ranks::{Early, Grid, Ranks};
+use crate::ranks::{Grid, Ranks};
 
 /// What all ranks go by, whatever their own clocks and signals say. A process of its own goes by itself.
 #[derive(Debug, Default)]
@@ -58,8 +58,8 @@ impl Peers {
         self.grid.batch()
     }
 
-    /// The losses and the gradients of all ranks from those of each, added in the order of the ranks. `early` are gradients that were
-    /// summed already. What was said to one rank, all know from here on.
+    /// The losses and the gradients of all ranks from those of each, added in the order of the ranks. What was
+    /// said to one rank, all know from here on.
     ///
     /// # Errors
     /// [`Error::Communication`](crate::Error::Communication).
@@ -68,7 +68,6 @@ impl Peers {
         model: &M,
         losses: [Tensor<1>; N],
         grads: GradientsParams,
-        early: Option<Early>,
     ) -> Result<([Tensor<1>; N], GradientsParams)> {
         let (all, ranks) = (self.grid.all(), self.grid.batch());
         if !all.are_several() {
@@ -80,16 +79,12 @@ impl Peers {
         let mut own: Vec<f64> = losses.into_iter().map(read).collect();
         own.extend([f64::from(self.stop), f64::from(self.save), self.seconds, self.waited]);
 
-        let [waited, took] = early.as_ref().map_or([Duration::ZERO; 2], |early| [early.waited, early.took]);
         let began = Instant::now();
         let said = all.gather_equal(&own)?;
-        self.waited = (waited + began.elapsed()).as_secs_f64();
+        self.waited = began.elapsed().as_secs_f64();
         let began = Instant::now();
-        let grads = match early {
-            Some(early) => ranks.sum_rest(model, grads, early)?,
-            None => ranks.sum_gradients(model, grads)?,
-        };
-        let took = (took + began.elapsed()).as_secs_f64();
+        let grads = ranks.sum_gradients(model, grads)?;
+        let took = began.elapsed().as_secs_f64();
 
         let notes: Vec<&[f64]> = said.chunks(N + SAID).collect();
         // Those that share a vocabulary have the same losses.

@@ -4,7 +4,6 @@ mod dynamic;
 mod evaluate;
 mod procedure;
 mod run;
-mod stages;
 mod step;
 mod task;
 

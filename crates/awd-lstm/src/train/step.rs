@@ -5,14 +5,13 @@ use std::ops::Range;
 use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::tensor::Tensor;
 
-use super::stages::Above;
 use crate::config::TrainConfig;
 use crate::data::Window;
-use crate::dropout::Masks;
-use crate::model::{LanguageModel, LmState, StagedLoss, StepLoss};
+use crate::dropout::{Lookup, Masks};
+use crate::model::{LanguageModel, LmState, StepLoss};
 use runs::error::Result;
 use runs::optim::{NtAsgd, global_norm};
-use runs::ranks::{Early, Ranks, cut};
+use runs::ranks::{Ranks, cut};
 
 /// The results of a step besides the weights. None of them waits for the device.
 #[derive(Debug, Clone)]
@@ -57,8 +56,6 @@ pub(super) struct Pass {
     pub(super) state: LmState,
     /// Those that are still to be summed over the ranks, if there are several.
     pub(super) grads: GradientsParams,
-    /// Those that were summed while the others were computed.
-    pub(super) early: Option<Early>,
 }
 
 /// Losses and gradients of all columns of a window.
@@ -81,28 +78,19 @@ pub(super) fn whole_gradients(
 /// to those of the whole. `state` is that of the own columns.
 ///
 /// Masks are drawn for all columns, whatever the part.
-///
-/// # Errors
-/// [`Error::Communication`](runs::Error::Communication).
 pub(super) fn own_gradients(
     model: &LanguageModel,
     window: Window,
     state: LmState,
     config: &TrainConfig,
     ranks: &Ranks,
-) -> Result<Pass> {
+) -> Pass {
     if !ranks.are_several() {
-        return Ok(whole_gradients(model, window, state, config));
+        return whole_gradients(model, window, state, config);
     }
     let [_, columns] = window.tokens.dims();
     let slice = config.small_batch.unwrap_or(columns);
-    // The same at all ranks, though one may have a column less.
-    let in_one = columns.div_ceil(ranks.size()) <= slice;
-    let slices = Slices::new(model, window, state, config, ranks.part(columns));
-    if in_one && ranks.can_sum_meanwhile() {
-        return slices.pass_and_sum(ranks);
-    }
-    Ok(slices.pass(slice))
+    Slices::new(model, window, state, config, ranks.part(columns)).pass(slice)
 }
 
 /// As [`step`], of all columns at once, with given masks in place of drawn ones. They are on the model's device without autodiff.
@@ -129,7 +117,7 @@ fn finish(
     config: &TrainConfig,
     lr: f64,
 ) -> (LanguageModel, Stepped) {
-    let Pass { losses, state, grads, early: _ } = pass;
+    let Pass { losses, state, grads } = pass;
     let (model, [gradient_norm, latent_norm]) =
         update(model, optimiser, grads, config, lr).expect("one process has nobody to lose");
     (model, Stepped { losses, gradient_norm, latent_norm, state })
@@ -157,9 +145,14 @@ fn pass(model: &LanguageModel, window: Window, state: LmState, masks: Masks, con
         model.loss_beside_lookup(window.tokens, window.targets, state, masks, config.penalties());
     let (total, state) = (loss.total.clone(), state.detach());
     let losses = loss.inner();
-    let mut grads = total.backward();
+    Pass { losses, state, grads: gradients(model, total, lookup) }
+}
+
+/// Gradients of a loss, with the whole one of the embedding.
+fn gradients(model: &LanguageModel, loss: Tensor<1>, lookup: Lookup) -> GradientsParams {
+    let mut grads = loss.backward();
     lookup.finish(&mut grads);
-    Pass { losses, state, grads: GradientsParams::from_grads(grads, model), early: None }
+    GradientsParams::from_grads(grads, model)
 }
 
 /// A part of the columns of a window, to be taken in slices.
@@ -189,74 +182,33 @@ impl<'a> Slices<'a> {
         Self { model, window, masks, state, config, columns, own }
     }
 
-    /// The losses of `count` of the own columns from `start` on, and their share in those of all columns.
-    fn loss(&self, start: usize, count: usize) -> (StagedLoss, f64) {
-        let part = self.window.columns(self.own.start + start, count);
-        let masks = self.masks.columns(self.own.start + start, count);
-        let state = self.state.columns(start, count);
-        let penalties = self.config.penalties();
-        // All means are over the same time steps and features, so they add up in proportion to the columns.
-        let share = count as f64 / self.columns as f64;
-        (self.model.loss_in_stages(part.tokens, part.targets, state, masks, penalties), share)
-    }
-
     /// Losses and gradients, in slices of at most `slice` columns.
     fn pass(self, slice: usize) -> Pass {
-        let count = self.own.len().div_ceil(slice);
+        let Self { model, window, masks, state, config, columns, own } = self;
+        let count = own.len().div_ceil(slice);
         let mut accumulator = GradientsAccumulator::new();
-        let mut sums = Sums::new(self.model, &self.state);
-        for slice in (0..count).map(|index| cut(self.own.len(), count, index)) {
-            let (loss, share) = self.loss(slice.start, slice.len());
-            sums.add(&loss, share);
-            let (above, grads) = Above::of(self.model, &loss, share);
-            accumulator.accumulate(self.model, grads);
-            accumulator.accumulate(self.model, above.below(self.model, loss, share));
-        }
-        sums.pass(accumulator.grads(), None)
-    }
-
-    /// Losses and gradients of all own columns at once. Those of the output layer are summed over the ranks meanwhile.
-    fn pass_and_sum(self, ranks: &Ranks) -> Result<Pass> {
-        let (loss, share) = self.loss(0, self.own.len());
-        let mut sums = Sums::new(self.model, &self.state);
-        sums.add(&loss, share);
-        let (above, grads) = Above::of(self.model, &loss, share);
-        let matrix = (self.model.embedding.id, above.embedding.clone());
-        let work = || above.below(self.model, loss, share);
-        let (early, grads) = ranks.sum_meanwhile(self.model, grads, matrix, &self.window.tokens, work)?;
-        Ok(sums.pass(grads, Some(early)))
-    }
-}
-
-/// Losses summed over slices, outside of the graph, and their states.
-struct Sums {
-    /// Mean nll, AR, TAR and the priors' term.
-    terms: [Tensor<1>; 4],
-    states: Vec<LmState>,
-}
-
-impl Sums {
-    fn new(model: &LanguageModel, state: &LmState) -> Self {
         let zero = Tensor::<1>::zeros([1], (&model.device().inner(), state.layers[0].hidden.dtype()));
-        Self { terms: std::array::from_fn(|_| zero.clone()), states: vec![] }
-    }
-
-    fn add(&mut self, loss: &StagedLoss, share: f64) {
-        let StagedLoss { nll, ar, tar, prior_cv, .. } = loss;
-        let terms = [Some(nll), ar.as_ref(), tar.as_ref(), prior_cv.as_ref()];
-        for (sum, term) in self.terms.iter_mut().zip(terms) {
-            if let Some(term) = term {
-                *sum = sum.clone() + term.clone().inner() * share;
+        let mut sums = [(); 5].map(|()| zero.clone());
+        let mut states = vec![];
+        for slice in (0..count).map(|index| cut(own.len(), count, index)) {
+            let (start, count) = (own.start + slice.start, slice.len());
+            let Window { tokens, targets } = window.columns(start, count);
+            let state = state.columns(slice.start, count);
+            let masks = masks.columns(start, count);
+            let (loss, state, lookup) =
+                model.loss_beside_lookup(tokens, targets, state, masks, config.penalties());
+            // All means are over the same time steps and features, so they add up in proportion to the columns.
+            let share = count as f64 / columns as f64;
+            states.push(state.detach());
+            for (sum, term) in sums.iter_mut().zip(loss.clone().inner().into_array()) {
+                *sum = sum.clone() + term * share;
             }
+            accumulator.accumulate(model, gradients(model, loss.total * share, lookup));
         }
-        self.states.push(loss.state.clone().detach());
-    }
-
-    fn pass(self, grads: GradientsParams, early: Option<Early>) -> Pass {
-        let [nll, ar, tar, prior_cv] = self.terms;
+        let [nll, _, ar, tar, prior_cv] = sums;
         let total = nll.clone() + ar.clone() + tar.clone() + prior_cv.clone();
         let losses = StepLoss { nll, total, ar, tar, prior_cv };
-        Pass { losses, state: LmState::join(self.states), grads, early }
+        Pass { losses, state: LmState::join(states), grads: accumulator.grads() }
     }
 }
 

@@ -100,7 +100,7 @@ fn gradients_are_those_of_the_loss() {
             let Window { tokens, targets } = window();
             let (loss, state) = model.loss(tokens, targets, state(&model), config(None).penalties());
             let grads = GradientsParams::from_grads(loss.total.clone().backward(), &model);
-            let want = Pass { losses: loss.inner(), state: state.detach(), grads, early: None };
+            let want = Pass { losses: loss.inner(), state: state.detach(), grads };
             close(&format!("tied {tied}"), &all(&pass, &model), &all(&want, &model), 1e-6);
         }
     });
@@ -206,7 +206,7 @@ fn parts_of_the_columns_add_up_to_the_whole_batch() {
 }
 
 #[test]
-fn what_ranks_sum_meanwhile_makes_the_bits_of_as_many_slices() {
+fn ranks_make_the_bits_of_as_many_slices() {
     let mut models: Vec<LanguageModel> = [HeadKind::Softmax, HeadKind::Mos, HeadKind::Doc, HeadKind::Mixtape]
         .map(|head| ModelConfig::tiny(head, 20).try_init(&training()).unwrap())
         .into();
@@ -221,16 +221,11 @@ fn what_ranks_sum_meanwhile_makes_the_bits_of_as_many_slices() {
             let want = gradients_of(&model, &pass.grads).concat();
             assert!(want.iter().any(|value| value.abs() > 1e-3));
             let sums = each(size, |ranks| {
-                let ranks = ranks.with_sums_meanwhile(true);
                 let model = shared.lock().unwrap().clone();
                 let part = ranks.part(7);
-                let own = || state(&model).columns(part.start, part.len());
-                let of =
-                    |config: &TrainConfig| own_gradients(&model, window(), own(), config, &ranks).unwrap();
-                // One rank has a slice alone, another has two: none of them sums meanwhile.
-                assert!(of(&config(Some(7 / size))).early.is_none());
-                let Pass { grads, early, .. } = of(&config(None));
-                let grads = ranks.sum_rest(&model, grads, early.expect("all columns at once")).unwrap();
+                let own = state(&model).columns(part.start, part.len());
+                let pass = own_gradients(&model, window(), own, &config(None), &ranks);
+                let grads = ranks.sum_gradients(&model, pass.grads).unwrap();
                 gradients_of(&model, &grads).concat()
             });
             assert!(sums.iter().all(|sums| *sums == want), "model {index}, {size} ranks");

@@ -238,9 +238,9 @@ impl Task for LmTask {
         let window = self.train.window(step.start, step.length, &self.device);
         let model = self.model.take().expect("only an optimiser step takes the model");
         let of_priors = if model.head.context.has_priors() { config.prior_cv } else { 0.0 };
-        let Pass { losses, state: hidden, grads, early } =
-            own_gradients(&model, window, self.hidden.clone(), config, peers.ranks())?;
-        let (losses, grads) = peers.add_up(&model, losses.into_array(), grads, early)?;
+        let Pass { losses, state: hidden, grads } =
+            own_gradients(&model, window, self.hidden.clone(), config, peers.ranks());
+        let (losses, grads) = peers.add_up(&model, losses.into_array(), grads)?;
         let (model, [gradient_norm, latent_norm]) = update(model, &mut self.optimiser, grads, config, lr)?;
         self.model = Some(model);
         self.hidden = hidden;

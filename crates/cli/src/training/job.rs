@@ -172,7 +172,6 @@ impl<K: Kind> Job<'_, K> {
         // All look for losses that are not finite at the same steps.
         ranks.check_same("log_every", &self.output.log_every())?;
         ranks.check_same("reduce_precision", &ranks.precision())?;
-        ranks.check_same("reduce_meanwhile", &ranks.sums_meanwhile())?;
         ranks.check_same("vocab_parallel", &self.vocab_parallel)?;
         Ok(Grid::new(ranks, self.vocab_parallel)?)
     }

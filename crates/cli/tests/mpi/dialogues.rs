@@ -42,9 +42,5 @@ fn processes_train_the_model_of_one() {
         good(alone(path, &format!("eval {head}-4-2 --device flex")));
         good(ranks(path, 2, &format!("train --resume {head}-4-2 --set train.epochs=3 --vocab-parallel 2")));
     }
-    bad(
-        ranks(path, 2, &format!("{TALK} --head softmax --out none --reduce-meanwhile")),
-        &["leave --reduce-meanwhile out"],
-    );
     bad(ranks(path, 2, "eval mos-one"), &["error: this command works in one process"]);
 }

@@ -165,8 +165,7 @@ fn every_head_trains_to_the_bits_of_as_many_slices_in_one_process() {
         for count in [2, 3] {
             let (of_ranks, of_slices) = (train(&format!("r{count}")), train(&format!("s{count}")));
             // The same bits either way.
-            let meanwhile = if count == 3 { " --reduce-meanwhile" } else { "" };
-            let ranks = good(ranks(path, count, &(of_ranks + meanwhile)));
+            let ranks = good(ranks(path, count, &of_ranks));
             let slices = good(alone(path, &format!("{of_slices} --small-batch {}", 6 / count)));
             let run = |name: &str| path.join(format!("{head}-{name}"));
             let [of_ranks, of_slices] = ["r", "s"].map(|kind| run(&format!("{kind}{count}")));
@@ -307,7 +306,6 @@ fn ranks_that_differ_are_refused() {
         ),
         (format!("train {} --out run --head softmax", small("softmax")), " differs from rank 0: run.model."),
         (format!("{train} --reduce-precision bf16"), " differs from rank 0: reduce_precision"),
-        (format!("{train} --reduce-meanwhile"), " differs from rank 0: reduce_meanwhile"),
         (format!("{train} --log-every 7"), " differs from rank 0: log_every is 7 there, but 20 at rank 0"),
         ("--version".into(), r#" differs from rank 0: command is "help or version" there, but "train" at"#),
         ("train --resume run".into(), ": `run` is not a run folder: it has no config.json"),

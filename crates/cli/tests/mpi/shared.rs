@@ -68,7 +68,6 @@ fn what_does_not_go_together_is_refused_before_anything_is_written() {
         ranks_of(path, &[(1, &of(1)), (1, &of(2))]),
         &["rank 1 differs from rank 0: vocab_parallel is 2 there, but 1 at rank 0"],
     );
-    bad(ranks(path, 2, &(of(2) + " --reduce-meanwhile")), &["leave --reduce-meanwhile out"]);
     bad(
         ranks(path, 2, &of(2).replace("--components 2", "--head mixtape")),
         &["error: a Mixtape is not made by a head whose vocabulary"],

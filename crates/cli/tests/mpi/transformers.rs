@@ -77,7 +77,6 @@ fn what_does_not_go_together_is_refused_before_anything_is_written() {
     let path = folder.path();
     let run = format!("{GPT} --head mos --out run");
     for (count, more, line) in [
-        (2, "--reduce-meanwhile", "error: this model sums gradients after the backward pass"),
         (
             3,
             "--vocab-parallel 2",

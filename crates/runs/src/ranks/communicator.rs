@@ -44,15 +44,6 @@ pub trait Communicator: Send + Sync {
     /// [`Error::Communication`](crate::Error::Communication).
     fn split(&self, colour: usize) -> Result<Arc<dyn Communicator>>;
 
-    /// Whether any thread of this process may call it, one at a time.
-    fn is_for_any_thread(&self) -> bool {
-        true
-    }
-
-    /// Told when this process begins to compute while another of its threads is within an operation, and when it has done so: meanwhile
-    /// that thread leaves the core alone between messages.
-    fn computes_meanwhile(&self, _computes: bool) {}
-
     /// Ends all processes at once with this exit status.
     fn abort(&self, status: i32) -> !;
 

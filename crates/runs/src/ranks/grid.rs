@@ -32,22 +32,17 @@ impl Grid {
         }
         let vocabulary = all.split(all.rank() / width)?;
         // Sums of a group are part of the model.
-        let vocabulary = vocabulary.with_precision(ReducePrecision::F32).with_sums_meanwhile(false);
+        let vocabulary = vocabulary.with_precision(ReducePrecision::F32);
         Ok(Self { all: all.clone(), vocabulary, batch: all.split(all.rank() % width)? })
     }
 
     /// Whether there can be groups of `width` processes.
     ///
     /// # Errors
-    /// [`Error::Groups`] if their number is no multiple of it; [`Error::Settings`] if gradients are to be summed while others are
-    /// computed, which groups of several do not.
+    /// [`Error::Groups`] if their number is no multiple of it.
     pub fn check(all: &Ranks, width: usize) -> Result<()> {
         if width == 0 || !all.size().is_multiple_of(width) {
             return Err(Error::Groups { ranks: all.size(), width });
-        }
-        if width > 1 && all.sums_meanwhile() {
-            let reason = "ranks that share a vocabulary sum gradients after the backward pass: leave --reduce-meanwhile out";
-            return Err(Error::Settings { reason: reason.into() });
         }
         Ok(())
     }

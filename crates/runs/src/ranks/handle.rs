@@ -19,7 +19,6 @@ use crate::seed::mix_seed;
 pub struct Ranks {
     pub(super) communicator: Arc<dyn Communicator>,
     precision: ReducePrecision,
-    meanwhile: bool,
 }
 
 impl fmt::Debug for Ranks {
@@ -55,7 +54,7 @@ impl Ranks {
 
     /// The processes that `communicator` connects. Gradients are summed in f32.
     pub fn new(communicator: impl Communicator + 'static) -> Self {
-        Self { communicator: Arc::new(communicator), precision: ReducePrecision::default(), meanwhile: false }
+        Self { communicator: Arc::new(communicator), precision: ReducePrecision::default() }
     }
 
     /// The same processes, which send gradients in this precision.
@@ -66,18 +65,6 @@ impl Ranks {
     /// The precision in which gradients are sent.
     pub fn precision(&self) -> ReducePrecision {
         self.precision
-    }
-
-    /// The same processes, which sum the gradients of the output layer in a thread of their own while they compute those of the layers below,
-    /// or, by default, all gradients after the backward pass. The result is the same. For processes with a core to spare: without
-    /// one it is slower.
-    pub fn with_sums_meanwhile(self, meanwhile: bool) -> Self {
-        Self { meanwhile, ..self }
-    }
-
-    /// Whether gradients are summed while others are computed.
-    pub fn sums_meanwhile(&self) -> bool {
-        self.meanwhile
     }
 
     /// This process's number, from 0.

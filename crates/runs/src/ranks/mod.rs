@@ -23,7 +23,6 @@ mod tests;
 mod threads;
 
 pub use communicator::{Alone, Communicator};
-pub use gradients::Early;
 pub use grid::Grid;
 pub use handle::{Ranks, cut, started_as_one_of};
 #[cfg(feature = "mpi")]

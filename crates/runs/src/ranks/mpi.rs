@@ -1,7 +1,6 @@
 //! Processes that `mpirun` started.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
@@ -51,8 +50,6 @@ struct Job {
     local_rank: usize,
     /// The only thread that may call MPI; `None` if any may, one at a time.
     thread: Option<ThreadId>,
-    /// Whether another thread computes meanwhile.
-    computes: AtomicBool,
     /// Whether this process was asked to end.
     interrupted: Box<dyn Fn() -> bool + Send + Sync>,
     /// Told why the job is ended.
@@ -79,7 +76,6 @@ impl Mpi {
                 Threading::Serialized | Threading::Multiple => None,
                 Threading::Single | Threading::Funneled => Some(thread::current().id()),
             },
-            computes: AtomicBool::new(false),
             interrupted: Box::new(|| false),
             last_words: Box::new(|_| ()),
             pauses: Mutex::new((None, Duration::ZERO)),
@@ -158,8 +154,7 @@ impl Job {
             if done != 0 {
                 break;
             }
-            let computes = self.computes.load(Ordering::Relaxed);
-            if began.elapsed() < AWAKE && !computes {
+            if began.elapsed() < AWAKE {
                 std::hint::spin_loop();
                 continue;
             }
@@ -171,7 +166,7 @@ impl Job {
                     "another rank did not answer after an interrupt; the last checkpoint is untouched",
                 );
             }
-            match rest || computes {
+            match rest {
                 true if asked.is_multiple_of(ASKED) => thread::sleep(REST),
                 true => {}
                 false => thread::yield_now(),
@@ -255,14 +250,6 @@ impl Communicator for Mpi {
             Group(group)
         };
         Ok(Arc::new(Self { job: self.job.clone(), group, rank: rank as usize, size: size as usize }))
-    }
-
-    fn is_for_any_thread(&self) -> bool {
-        self.job.thread.is_none()
-    }
-
-    fn computes_meanwhile(&self, computes: bool) {
-        self.job.computes.store(computes, Ordering::Relaxed);
     }
 
     fn abort(&self, status: i32) -> ! {

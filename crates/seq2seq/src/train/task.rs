@@ -165,7 +165,7 @@ impl Task for DialogTask<'_> {
         // Not a division: its backward pass rounds the reciprocal to float32.
         let grads = (loss * (counts / pairs.len() as f64)).backward();
         let grads = GradientsParams::from_grads(grads, &model);
-        let ([nll], grads) = peers.add_up(&model, [nll], grads, None)?;
+        let ([nll], grads) = peers.add_up(&model, [nll], grads)?;
         let (model, gradient_norm) = self.optimiser.step_clipped(lr, model, grads, clip, &shards)?;
         self.model = Some(model);
         Ok(Stepped { gradient_norm, ..Stepped::new(tokens, lr, nll) })

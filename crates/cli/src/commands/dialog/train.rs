@@ -74,7 +74,7 @@ type Ready = (Folder<Dialogues>, RunConfig, Corpus);
 /// input is found to be good.
 pub fn run(args: &TrainArgs, program: &'static str, ranks: &Ranks) -> Result<(), Failure> {
     let output = &Output::new(format!("{program} train"), args.json, &args.record, ranks, false)?;
-    let ranks = &agree(ranks, args.reduce.apply_after_passes(ranks).map_err(Failure::from))?;
+    let ranks = &agree(ranks, args.reduce.apply_to(ranks).map_err(Failure::from))?;
     let ready = match &args.resume {
         Some(path) => resume(args, lock(path, ranks)?, ranks),
         None => start(args),

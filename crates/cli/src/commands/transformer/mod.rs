@@ -148,7 +148,7 @@ pub fn run(args: &TransformerArgs, command: String, ranks: &Ranks) -> Result<(),
             "train --from starts from a whole model: leave --vocab-parallel out, or resume its run with it";
         return agree(ranks, Err(line.into()));
     }
-    let ranks = &agree(ranks, args.reduce.apply_after_passes(ranks).map_err(Failure::from))?;
+    let ranks = &agree(ranks, args.reduce.apply_to(ranks).map_err(Failure::from))?;
     let ready = match (&args.resume, &args.from) {
         (Some(path), _) => resume(args, lock(path, ranks)?),
         (None, Some(path)) => continue_from(args, path),
