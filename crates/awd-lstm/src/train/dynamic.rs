@@ -125,33 +125,22 @@ impl StatisticsOrigin {
     }
 }
 
-/// Statistics as a module, the form in which they were saved before they had a hash.
+/// Statistics as a module, the form in which they are saved.
 #[derive(Module, Debug)]
-struct Unhashed {
+struct Saved {
     /// Sums of squares in the place of the weights.
     squares: LanguageModel,
     /// `[1]`
     batches: Param<Tensor<1>>,
     /// Bytes of the origin's hash.
     origin: Param<Tensor<1>>,
-}
-
-/// The same with a hash, the form in which they are saved.
-#[derive(Module, Debug)]
-struct Saved {
-    squares: LanguageModel,
-    batches: Param<Tensor<1>>,
-    origin: Param<Tensor<1>>,
     /// Bytes of the SHA-256 of the values of all others.
     sha256: Param<Tensor<1>>,
 }
 
-/// The name of the hash in a file.
-const SHA256: &str = "sha256";
-
-impl Unhashed {
-    /// SHA-256 of all values, each as a little-endian f32.
-    fn sha256(&self) -> Vec<u8> {
+impl Saved {
+    /// SHA-256 of all values but its own, each as a little-endian f32.
+    fn hash(&self) -> Vec<u8> {
         struct Values(Sha256);
         impl ModuleVisitor for Values {
             fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
@@ -161,14 +150,10 @@ impl Unhashed {
             }
         }
         let mut values = Values(Sha256::new());
-        self.visit(&mut values);
+        self.squares.visit(&mut values);
+        values.visit_float(&self.batches);
+        values.visit_float(&self.origin);
         values.0.finalize().to_vec()
-    }
-
-    /// The same with this hash.
-    fn with_sha256(self, sha256: Param<Tensor<1>>) -> Saved {
-        let Self { squares, batches, origin } = self;
-        Saved { squares, batches, origin, sha256 }
     }
 }
 
@@ -193,16 +178,17 @@ pub fn save_statistics(
     let device = model.device();
     let vector = |values: Vec<f32>| Param::from_tensor(Tensor::from_data(values.as_slice(), &device));
     let bytes = |bytes: &[u8]| vector(bytes.iter().map(|byte| f32::from(*byte)).collect());
-    let saved = Unhashed {
+    let mut saved = Saved {
         squares: model.map(&mut Replace { statistics }),
         batches: vector(vec![statistics.batches() as f32]),
         origin: bytes(&origin.digest),
+        sha256: bytes(&[0]),
     };
-    let sha256 = bytes(&saved.sha256());
-    save_weights(&saved.with_sha256(sha256), path)
+    saved.sha256 = bytes(&saved.hash());
+    save_weights(&saved, path)
 }
 
-/// Reads what [`save_statistics`] wrote for the same model and origin. A file of an earlier version has no hash, and is read without.
+/// Reads what [`save_statistics`] wrote for the same model and origin.
 ///
 /// # Errors
 /// What [`load_weights`] says; [`Error::Damaged`] if they are not what was written; [`Error::Settings`] if they are of another origin.
@@ -214,20 +200,13 @@ pub fn load_statistics(
     let model = model.valid();
     let device = model.device();
     let zeros = |count| Param::from_tensor(Tensor::zeros([count], &device));
-    let empty =
-        || Unhashed { squares: model.clone(), batches: zeros(1), origin: zeros(StatisticsOrigin::BYTES) };
-    let saved = match load_weights(empty().with_sha256(zeros(32)), path) {
-        Ok(Saved { squares, batches, origin, sha256 }) => {
-            let saved = Unhashed { squares, batches, origin };
-            if !holds(&sha256, &saved.sha256()) {
-                let reason = "its values are not those that were written; their SHA-256 is not the one in it";
-                return Err(Error::Damaged { path: path.to_path_buf(), reason: reason.to_string() });
-            }
-            saved
-        }
-        Err(Error::MissingTensor { tensor, .. }) if tensor == SHA256 => load_weights(empty(), path)?,
-        Err(error) => return Err(error),
-    };
+    let origins = zeros(StatisticsOrigin::BYTES);
+    let empty = Saved { squares: model, batches: zeros(1), origin: origins, sha256: zeros(32) };
+    let saved = load_weights(empty, path)?;
+    if !holds(&saved.sha256, &saved.hash()) {
+        let reason = "its values are not those that were written; their SHA-256 is not the one in it";
+        return Err(Error::Damaged { path: path.to_path_buf(), reason: reason.to_string() });
+    }
     if !holds(&saved.origin, &origin.digest) {
         let reason = format!(
             "`{}` holds statistics of other weights, of another training text, or of another batch or bptt: name another file, or give \
@@ -358,19 +337,10 @@ mod tests {
         let message = load_statistics(&inner, &origin(10), &path).unwrap_err().to_string();
         assert!(message.contains("of another batch or bptt") && !message.contains("damaged"), "{message}");
         // One bit of the last value.
-        let mut flipped = bytes.clone();
+        let mut flipped = bytes;
         *flipped.last_mut().unwrap() ^= 1;
         fs::write(&path, flipped).unwrap();
         let message = load_statistics(&inner, &origin(20), &path).unwrap_err().to_string();
         assert!(message.contains("statistics` is damaged: its values are not those"), "{message}");
-        // A file of an earlier version.
-        fs::write(&path, bytes).unwrap();
-        let zeros = |count| Param::from_tensor(Tensor::zeros([count], &inner.device()));
-        let empty =
-            Unhashed { squares: inner.clone(), batches: zeros(1), origin: zeros(StatisticsOrigin::BYTES) };
-        let Saved { squares, batches, origin: of_file, .. } =
-            load_weights(empty.with_sha256(zeros(32)), &path).unwrap();
-        save_weights(&Unhashed { squares, batches, origin: of_file }, &path).unwrap();
-        assert_eq!(load_statistics(&inner, &origin(20), &path).unwrap().batches(), 20);
     }
 }
