@@ -248,41 +248,6 @@ pub enum Error {
         reason: String,
     },
 
-    /// A checkpoint lacks a tensor that the model has.
-    #[error("checkpoint `{}` lacks the tensor {tensor} (of shape {expected:?})", path.display())]
-    MissingTensor {
-        /// The file.
-        path: PathBuf,
-        /// The tensor's name.
-        tensor: String,
-        /// The shape that the model gives it.
-        expected: Vec<usize>,
-    },
-
-    /// A checkpoint has a tensor that the model lacks.
-    #[error("checkpoint `{}` has a tensor {tensor} (of shape {found:?}) that the model lacks", path.display())]
-    ExtraTensor {
-        /// The file.
-        path: PathBuf,
-        /// The tensor's name.
-        tensor: String,
-        /// Its shape in the file.
-        found: Vec<usize>,
-    },
-
-    /// A tensor of a checkpoint has another shape than in the model.
-    #[error("checkpoint `{}`: tensor {tensor} has the shape {found:?}, but the model has {expected:?}", path.display())]
-    ShapeMismatch {
-        /// The file.
-        path: PathBuf,
-        /// The tensor's name.
-        tensor: String,
-        /// Its shape in the file.
-        found: Vec<usize>,
-        /// Its shape in the model.
-        expected: Vec<usize>,
-    },
-
     /// A checkpoint holds NaN or infinite weights.
     #[error("weights `{}`: tensor {tensor} holds a value that is not finite", path.display())]
     NonFiniteTensor {
@@ -305,7 +270,7 @@ pub enum Error {
         found: String,
     },
 
-    /// A state dict does not have exactly the tensors of a model.
+    /// A file does not have exactly the tensors of a model.
     #[error("`{}` does not fit the model: {}", path.display(), problems.join("; "))]
     WeightsMismatch {
         /// The file.

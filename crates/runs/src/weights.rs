@@ -44,8 +44,8 @@ pub(crate) fn to_bytes<M: Module>(module: &M, path: &Path) -> Result<Vec<u8>> {
 /// of the module's shapes, with finite values.
 ///
 /// # Errors
-/// [`Error::Io`], [`Error::Damaged`] (a truncated file, say), [`Error::MissingTensor`], [`Error::ExtraTensor`],
-/// [`Error::ShapeMismatch`] or [`Error::NonFiniteTensor`].
+/// [`Error::Io`], [`Error::Damaged`] (a truncated file, say), [`Error::WeightsMismatch`] with every tensor that is missing, left over or of
+/// another shape, or [`Error::NonFiniteTensor`].
 pub fn load_weights<M: Module>(mut module: M, path: &Path) -> Result<M> {
     let mut store = read(path)?;
     check(&named(&module), tensors(&mut store, path)?, path)?;
@@ -128,19 +128,23 @@ fn check(
     found: &BTreeMap<String, PackTensor>,
     path: &Path,
 ) -> Result<()> {
+    let mut problems = vec![];
     for (name, tensor) in expected {
-        let (path, tensor, expected) = (path.to_path_buf(), name.clone(), tensor.shape.to_vec());
+        let expected = tensor.shape.to_vec();
         match found.get(name).map(|found| found.shape.to_vec()) {
-            None => return Err(Error::MissingTensor { path, tensor, expected }),
+            None => problems.push(format!("{name} is missing (it should be {expected:?})")),
             Some(found) if found != expected => {
-                return Err(Error::ShapeMismatch { path, tensor, found, expected });
+                problems.push(format!("{name} is {found:?}, but should be {expected:?}"));
             }
             Some(_) => {}
         }
     }
-    if let Some((name, tensor)) = found.iter().find(|(name, _)| !expected.contains_key(*name)) {
-        let (path, tensor, found) = (path.to_path_buf(), name.clone(), tensor.shape.to_vec());
-        return Err(Error::ExtraTensor { path, tensor, found });
+    let extra = found.iter().filter(|(name, _)| !expected.contains_key(*name));
+    problems.extend(
+        extra.map(|(name, tensor)| format!("{name} ({:?}) is no tensor of the model", tensor.shape.to_vec())),
+    );
+    if !problems.is_empty() {
+        return Err(Error::WeightsMismatch { path: path.to_path_buf(), problems });
     }
     found.iter().try_for_each(|(name, tensor)| finite(tensor, name, path))
 }
@@ -243,17 +247,24 @@ mod tests {
     fn another_shape_names_both() {
         let (_folder, path) = saved(&pair(2, 0.1));
         let message = message(pair(4, 0.1), &path);
-        assert!(message.contains("weight has the shape [2, 3], but the model has [4, 3]"), "{message}");
+        assert!(
+            message.contains("does not fit the model: weight is [2, 3], but should be [4, 3]"),
+            "{message}"
+        );
     }
 
     #[test]
     fn missing_and_extra_tensors_are_named() {
         let single = Single { weight: pair(2, 0.1).weight };
         let (_folder, path) = saved(&single);
-        assert!(message(pair(2, 0.1), &path).contains("lacks the tensor bias (of shape [2])"));
+        let missing = message(pair(2, 0.1), &path);
+        assert!(missing.ends_with("does not fit the model: bias is missing (it should be [2])"), "{missing}");
         let (_folder, path) = saved(&pair(2, 0.1));
         let message = load_weights(single, &path).unwrap_err().to_string();
-        assert!(message.contains("has a tensor bias (of shape [2])"), "{message}");
+        assert!(
+            message.ends_with("does not fit the model: bias ([2]) is no tensor of the model"),
+            "{message}"
+        );
     }
 
     #[test]

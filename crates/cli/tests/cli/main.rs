@@ -480,7 +480,7 @@ fn checkpoints_that_cannot_be_read() {
     // What is behind the hashes is checked too.
     let first = path.join("first");
     edit(&first, "best/model.safetensors", fs::read(path.join("wide/best/model.safetensors")).unwrap());
-    refused(path, eval, &["has the shape", "but the model has"]);
+    refused(path, eval, &["does not fit the model: ", ", but should be ["]);
     let mut nan = good.clone();
     // The last four bytes of the file are the last weight.
     let end = nan.len();
