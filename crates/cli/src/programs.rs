@@ -10,7 +10,7 @@ use program::{exit, ranks, start_among};
 use runs::ranks::{Ranks, started_as_one_of};
 
 use crate::commands::analysis::{compare, gradient_loss, kl, plif, rank};
-use crate::commands::{curves, dialog, dynamic_eval, eval, export, finetune, generate, import};
+use crate::commands::{curves, dialog, dynamic_eval, eval, export, generate, import};
 use crate::commands::{runs as list, scores, sweep, train, transformer};
 use crate::front;
 
@@ -86,7 +86,7 @@ struct PtbMos<T: Args> {
     study: T,
 }
 
-/// What can be done. Those that are hidden are what the others become, or were called before.
+/// What can be done. Those that are hidden are what the others become.
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Train a model on the text in a folder, continue a run (--resume), or start from a run's best model (--from): LSTMs are
@@ -138,27 +138,9 @@ enum Command {
     /// Write a run's best model for PyTorch.
     #[command(override_usage = "highrank export RUN --out FILE [OPTIONS]")]
     Export(export::ExportArgs),
-    /// Empirical rank and spectrum of the log-probabilities of saved runs.
-    #[command(hide = true)]
-    Rank(rank::RankArgs),
-    /// Expected divergence between the next-word distributions of two contexts, for saved runs.
-    #[command(hide = true)]
-    Kl(kl::KlArgs),
-    /// Share of the logits' gradient that the decoders of saved runs keep from the hidden state.
-    #[command(hide = true)]
-    GradientLoss(gradient_loss::GradientLossArgs),
-    /// Where one saved run beats another, token by token.
-    #[command(hide = true)]
-    Compare(compare::CompareArgs),
-    /// The functions that saved runs with a PLIF have learned.
-    #[command(hide = true)]
-    Plif(plif::PlifArgs),
     /// Validation perplexities of runs, of any model, in one picture.
     #[command(hide = true, override_usage = "highrank plot RUN ... [OPTIONS]")]
     Curves(curves::CurvesArgs),
-    /// Continue training a saved run's best model, with averaged weights from the first step.
-    #[command(hide = true, override_usage = "highrank train --from RUN [OPTIONS]")]
-    Finetune(Box<finetune::FinetuneArgs>),
     /// Perplexity of a saved run's best model while it learns from what it was scored on.
     #[command(hide = true, override_usage = "highrank eval RUN --dynamic [OPTIONS]")]
     DynamicEval(dynamic_eval::DynamicEvalArgs),
@@ -209,18 +191,17 @@ impl Command {
         match self {
             Self::Train(args) => train::run(&args, program, ranks),
             Self::Eval(args) => eval::run(&args, ranks),
-            Self::Finetune(args) => finetune::run(&args, program, ranks),
             Self::Sweep(args) => sweep::run(&args, program, ranks),
             Self::Transformer(args) => transformer::run(&args, format!("{program} train"), ranks),
             Self::Dialog(args) => dialog::run(&args, program, ranks),
             _ if ranks.are_several() => ranks::refuse(ranks, "this command"),
-            Self::Rank(args) | Self::Analyse { what: Analysis::Rank(args) } => rank::run(&args),
-            Self::Kl(args) | Self::Analyse { what: Analysis::Kl(args) } => kl::run(&args),
-            Self::Plif(args) | Self::Analyse { what: Analysis::Plif(args) } => plif::run(&args),
-            Self::Compare(args) | Self::Analyse { what: Analysis::Compare(args) } => compare::run(&args),
-            Self::GradientLoss(args) | Self::Analyse { what: Analysis::Gradient(args) } => {
-                gradient_loss::run(&args)
-            }
+            Self::Analyse { what } => match what {
+                Analysis::Rank(args) => rank::run(&args),
+                Analysis::Kl(args) => kl::run(&args),
+                Analysis::Plif(args) => plif::run(&args),
+                Analysis::Gradient(args) => gradient_loss::run(&args),
+                Analysis::Compare(args) => compare::run(&args),
+            },
             Self::Curves(args) => curves::run(&args),
             Self::DynamicEval(args) => dynamic_eval::run(&args),
             Self::Runs(args) => list::run(&args),

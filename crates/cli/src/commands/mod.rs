@@ -6,7 +6,6 @@ pub mod dialog;
 pub mod dynamic_eval;
 pub mod eval;
 pub mod export;
-pub mod finetune;
 pub mod generate;
 pub mod import;
 pub mod runs;

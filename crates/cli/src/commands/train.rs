@@ -8,7 +8,7 @@ use awd_lstm::train::{AwdLstm, RunConfig, RunFolder};
 use awd_lstm::{HeadKind, ModelConfig, TrainConfig};
 use clap::Args;
 use program::args::ReduceArgs;
-use program::device;
+use program::device::{self, DeviceName};
 use program::failure::Failure;
 use program::files::text_folder;
 use program::ranks::{agree, load_in_turn, refuse};
@@ -17,7 +17,7 @@ use runs::ranks::Ranks;
 use runs::{Error, Extension, Versions};
 
 use crate::args::{Overrides, TrainingArgs, note_unused};
-use crate::training::{Folder, Job, Output, absolute, device_of, extend, lock, require_training};
+use crate::training::{Folder, Job, Output, absolute, device_of, extend, finetuning, lock, require_training};
 
 /// Options of `train`.
 #[derive(Debug, Clone, Args)]
@@ -25,15 +25,21 @@ use crate::training::{Folder, Job, Output, absolute, device_of, extend, lock, re
 pub struct TrainArgs {
     /// Folder with train.txt, valid.txt and test.txt, or with folders train, valid and test of such files: a folder
     /// train may be larger than memory.
-    #[arg(hide = true, long, value_name = "DIR", required_unless_present_any = ["resume", "config"])]
+    #[arg(hide = true, long, value_name = "DIR", required_unless_present_any = ["resume", "from", "config"])]
     pub data: Option<PathBuf>,
     /// Continue the run in this folder. Settings need not be given again, and must not be others, but for these: --epochs,
     /// --max-time and --patience extend the run, even a finished one, to a new total.
     #[arg(long, value_name = "RUN", conflicts_with_all = ["out", "config", "dry_run"])]
     pub resume: Option<PathBuf>,
+    /// Start from the best model of this run, with its text and sizes, and average the weights from the first step. The learning rate is
+    /// the preset's for finetuning if none is given, and does not decay unless it is told to.
+    #[arg(long, value_name = "RUN", conflicts_with_all = [
+        "resume", "change_device", "config", "dry_run", "head", "preset", "vocab_size", "characters", "lower_case",
+    ])]
+    pub from: Option<PathBuf>,
     /// With --resume and --device: continue on another device than the run's. What it computes differs by rounding and in
     /// its random numbers; config.json records the change.
-    #[arg(hide = true, long, requires = "device")]
+    #[arg(hide = true, long, requires_all = ["device", "resume"])]
     pub change_device: bool,
     /// Folder to write the run to [default: a new one under runs/].
     #[arg(long, value_name = "RUN")]
@@ -73,16 +79,17 @@ impl TrainArgs {
     }
 }
 
-/// Trains as the arguments say and saves the run, or continues one. Several processes train it together.
+/// Trains as the arguments say and saves the run, continues one, or starts from one. Several processes train it together.
 ///
 /// `program` is the name that a run which is stopped is continued with. Nothing is written before all input is found to be good.
 pub fn run(args: &TrainArgs, program: &'static str, ranks: &Ranks) -> Result<(), Failure> {
     let (command, record) = (format!("{program} train"), &args.training.record);
     let output = Output::new(command, args.json, record, ranks, args.dry_run)?;
     let ranks = &agree(ranks, args.reduce.apply_to(ranks).map_err(Failure::from))?;
-    match &args.resume {
-        Some(path) => resume(args, path, &output, ranks),
-        None => start(args, &output, ranks),
+    match (&args.resume, &args.from) {
+        (Some(path), _) => resume(args, path, &output, ranks),
+        (None, Some(path)) => finetune(args, path, &output, ranks),
+        (None, None) => start(args, &output, ranks),
     }
 }
 
@@ -118,15 +125,67 @@ fn start(args: &TrainArgs, output: &Output, ranks: &Ranks) -> Result<(), Failure
 
 /// Checks what can be checked before the text is read: the procedure, the text's folder, and the folder to write to.
 fn check(args: &TrainArgs) -> Result<(TrainConfig, &Path, Folder<AwdLstm>), Failure> {
-    if args.change_device {
-        return Err("--change-device continues a run elsewhere: it needs --resume RUN".into());
-    }
     let train = args.training.procedure(&args.overrides)?;
     // Settings are checked before the text is read, whatever its vocabulary turns out to be.
     args.model(args.training.model(args.head(), 1, &args.overrides).least_vocab())?;
     let name = || format!("{}-{}-{}", args.training.preset(), args.head(), train.seed);
     let folder = Folder::new(args.out.as_deref(), name)?;
     Ok((train, args.training.data(args.data.as_deref(), "train")?, folder))
+}
+
+/// Continues training the best model of the run in `path` in a run of its own, with averaged weights from the first step.
+fn finetune(args: &TrainArgs, path: &Path, output: &Output, ranks: &Ranks) -> Result<(), Failure> {
+    let (config, folder) = agree(ranks, settings(args, path))?;
+    let tokens = args.training.tokens.or(config.tokens.as_ref());
+    let corpus = load_in_turn(ranks, || tokens.load(&config.data, &config.text, false))?;
+    agree(ranks, config.corpus.check(&corpus).map_err(Failure::from))?;
+    let vocab_parallel = args.reduce.vocab_parallel;
+    Job { config: &config, text: &corpus, output, ranks, vocab_parallel }.train_and_print(folder)
+}
+
+/// All settings of a run that starts from the one in `path`, and its folder.
+fn settings(args: &TrainArgs, path: &Path) -> Result<(RunConfig, Folder<AwdLstm>), Failure> {
+    if args.overrides.given.has_section("text") {
+        return Err("train --from keeps how the run's text is read: leave --set text.… out".into());
+    }
+    let origin = RunFolder::open(path)?;
+    let config = origin.config()?;
+    require_training(path, &config.corpus)?;
+    origin.best_weights()?;
+    let model = args.overrides.model(config.model.clone());
+    model.validate()?;
+    let weights = |model: &ModelConfig| ModelConfig {
+        dropouts: config.model.dropouts,
+        precision: config.model.precision,
+        ..model.clone()
+    };
+    if weights(&model) != config.model {
+        return Err("train --from keeps the sizes of the run's model: leave --d-embedding, --lstm, --layers, --last-lstm, \
+                    --components, --lower-components, --cutoffs, --frequent, --d-gate, --knots, --plif-bound and --untied out, \
+                    and of --set model.… all but dropouts and precision"
+            .into());
+    }
+    let procedure = finetuning(&config.preset, &config.train, &args.overrides)?;
+    let device: DeviceName = match args.training.device {
+        Some(choice) => device::resolve(choice),
+        None => config.device.parse()?,
+    };
+    let data = text_folder(args.data.as_deref(), &config.data)?;
+    let tokens = args.training.tokens.or(config.tokens.as_ref());
+    let name = absolute(path).file_name().map_or("run".into(), |name| name.to_string_lossy().into_owned());
+    let folder = Folder::new(args.out.as_deref(), || format!("{name}-finetuned"))?;
+    let config = RunConfig {
+        versions: Versions::current(),
+        device: device.to_string(),
+        data: absolute(data),
+        finetunes: Some(absolute(path)),
+        tokens: tokens.remembered(),
+        model,
+        train: procedure,
+        extensions: vec![],
+        ..config
+    };
+    Ok((config, folder))
 }
 
 fn resume(args: &TrainArgs, path: &Path, output: &Output, ranks: &Ranks) -> Result<(), Failure> {

@@ -19,9 +19,11 @@ fn help_names_the_program_and_its_commands() {
         let listed = help.lines().any(|line| line.trim_start().starts_with(&format!("{command} ")));
         assert_eq!(listed, shown.contains(command), "{command}");
         let help = text(&format!("{command} --help"));
+        let analysed = format!("analyse {command} RUN");
         // What is written today for what has another name now.
-        let usage = match *command {
-            "finetune" => "train --from RUN",
+        let usage: &str = match *command {
+            "finetune" => "train DATA",
+            "rank" | "kl" | "compare" | "plif" => &analysed,
             "dynamic-eval" => "eval RUN --dynamic",
             "transformer" => "train [DATA] --model gpt",
             same => same,

@@ -266,7 +266,7 @@ fn a_run_goes_on_elsewhere_if_that_is_meant() {
         refused(path, cuda, &["without the device `cuda`"]);
         assert_eq!(super::config(path, "first"), config);
     }
-    refused(path, "train --data data --change-device --device flex --out run", &["--resume RUN"]);
+    refused(path, "train --data data --change-device --device flex --out run", &["--resume <RUN>"]);
 }
 
 #[test]
