@@ -1,47 +1,24 @@
 //! `eval`: perplexities of a saved run's weights.
 
-use std::path::PathBuf;
 use std::time::Instant;
 
 use awd_lstm::data::Batches;
 use awd_lstm::train::{RunConfig, RunFolder, mean_nll_among};
-use awd_lstm::{HeadKind, LanguageModel, ModelConfig, TrainConfig};
+use awd_lstm::{LanguageModel, TrainConfig};
 use burn::tensor::Device;
 use gpt::Transformer;
 use program::device::{self, DeviceName};
 use program::failure::Failure;
 use program::files::text_folder;
-use program::print::{path_text, print_json, with_bits};
 use program::progress::Working;
 use program::ranks::{agree, refuse};
 use runs::data::{Fingerprint, Part};
-use runs::error::check;
 use runs::ranks::Ranks;
 use runs::{Settings, Shards, kind_of_run, load_weights};
-use serde::Serialize;
 
-use crate::commands::scores::{EvalArgs, Scores, Split, Weights, first};
+use crate::commands::scores::{EvalArgs, Evaluated, Scores, Split, Weights, first};
 use crate::commands::transformer;
 use crate::training::{load_held_out, note_other_texts, require_test, require_training};
-
-/// The object on standard output.
-#[derive(Debug, Serialize)]
-struct Evaluated {
-    #[serde(serialize_with = "path_text")]
-    run: PathBuf,
-    head: HeadKind,
-    parameters: usize,
-    weights: Weights,
-    #[serde(flatten)]
-    scores: Scores,
-    /// Predicted tokens.
-    tokens: usize,
-    /// Wall-clock time of scoring.
-    seconds: f64,
-    device: String,
-    model: ModelConfig,
-    train: TrainConfig,
-}
 
 /// Scores texts with a saved run's weights and prints the perplexities.
 pub fn run(args: &EvalArgs, ranks: &Ranks) -> Result<(), Failure> {
@@ -73,26 +50,19 @@ pub fn run(args: &EvalArgs, ranks: &Ranks) -> Result<(), Failure> {
     if !ranks.is_first() {
         return Ok(());
     }
-    let seconds = start.elapsed().as_secs_f64();
-    let characters = config.text.characters;
-    if args.json {
-        let bits = scores.bits();
-        let evaluated = Evaluated {
-            run: args.run.clone(),
-            head: config.model.head,
-            parameters: config.model.num_params(),
-            weights,
-            scores,
-            tokens,
-            seconds,
-            device: name.to_string(),
-            model: config.model,
-            train: config.train,
-        };
-        print_json(&with_bits(&evaluated, characters, &bits));
-    } else {
-        println!("{}", scores.text(characters));
-    }
+    let evaluated = Evaluated {
+        run: args.run.display().to_string(),
+        head: config.model.head.to_string(),
+        parameters: config.model.num_params(),
+        weights,
+        scores,
+        tokens,
+        seconds: start.elapsed().as_secs_f64(),
+        device: name.to_string(),
+        model: Some(config.model),
+        train: Some(config.train),
+    };
+    evaluated.print(args.json, config.text.characters);
     Ok(())
 }
 
@@ -107,9 +77,7 @@ fn prepare(
 ) -> Result<Prepared, Failure> {
     let run = RunFolder::open(&args.run)?;
     let config = run.config()?;
-    if let Some(tokens) = args.max_tokens {
-        check(tokens > 1, "max-tokens", tokens, "at least 2")?;
-    }
+    args.check()?;
     let texts = texts(args, &run, &config, ranks.is_first())?;
     let weights = weights.file(&run)?;
     let device = device::open_at(device, ranks.local_rank())?;

@@ -2,12 +2,14 @@
 
 use std::path::PathBuf;
 
+use awd_lstm::{ModelConfig, TrainConfig};
 use clap::{Args, ValueEnum};
 use program::args::TokenArgs;
 use program::device::DeviceChoice;
-use program::print::bits_text;
+use program::print::{bits_text, print_json, with_bits};
 use program::statistics::decimal;
 use runs::data::Tokens;
+use runs::error::check;
 use runs::{Error, Folder, Settings};
 use serde::Serialize;
 
@@ -42,6 +44,14 @@ pub struct EvalArgs {
     /// Where the encoded text is kept, for the training text.
     #[command(flatten)]
     pub tokens: TokenArgs,
+}
+
+impl EvalArgs {
+    /// Whether a text can be cut to the tokens that are asked for.
+    pub fn check(&self) -> Result<(), Error> {
+        let tokens = self.max_tokens.unwrap_or(usize::MAX);
+        check(tokens > 1, "max-tokens", tokens, "at least 2")
+    }
 }
 
 /// One of the texts of a corpus.
@@ -140,6 +150,37 @@ impl Scores {
         let accuracy = self.test_accuracy;
         let accuracy = accuracy.map_or(String::new(), |percent| format!(", accuracy test {percent:.1} %"));
         format!("perplexity {}{floor}{}{accuracy}", ppls.join(", "), bits_text(characters, &all))
+    }
+}
+
+/// What `eval` answers of a run.
+#[derive(Debug, Serialize)]
+pub struct Evaluated {
+    pub run: String,
+    pub head: String,
+    pub parameters: usize,
+    pub weights: Weights,
+    #[serde(flatten)]
+    pub scores: Scores,
+    /// Predicted tokens.
+    pub tokens: usize,
+    /// Wall-clock time of scoring.
+    pub seconds: f64,
+    pub device: String,
+    /// Of a language model of LSTMs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelConfig>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub train: Option<TrainConfig>,
+}
+
+impl Evaluated {
+    /// Prints it on standard output, as JSON or in words; tokens may be `characters`.
+    pub fn print(&self, json: bool, characters: bool) {
+        match json {
+            true => print_json(&with_bits(self, characters, &self.scores.bits())),
+            false => println!("{}", self.scores.text(characters)),
+        }
     }
 }
 

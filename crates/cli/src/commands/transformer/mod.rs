@@ -26,7 +26,7 @@ use runs::{FinalMetrics, Score, Task, Versions, load_weights};
 use serde::Serialize;
 
 pub use self::args::TransformerArgs;
-use crate::commands::scores::{EvalArgs, Scores, Split, Weights, first};
+use crate::commands::scores::{EvalArgs, Evaluated, Scores, Split, Weights, first};
 use crate::training::{Folder, Job, Kind, Output, absolute, lock, require_test};
 
 /// A corpus, and the language that it was drawn from, if it is known.
@@ -99,22 +99,6 @@ struct Outcome {
     #[serde(flatten)]
     scores: Scores,
     run: String,
-}
-
-/// What `eval` prints.
-#[derive(Debug, Serialize)]
-struct Evaluated {
-    run: String,
-    head: String,
-    parameters: usize,
-    weights: Weights,
-    #[serde(flatten)]
-    scores: Scores,
-    /// Predicted tokens.
-    tokens: usize,
-    /// Wall-clock time of scoring.
-    seconds: f64,
-    device: String,
 }
 
 /// What a training begins with at one process.
@@ -408,9 +392,7 @@ impl Kind for &Text {
 
 /// Prints the perplexities of a saved run.
 pub fn eval(args: &EvalArgs) -> Result<(), Failure> {
-    if let Some(tokens) = args.max_tokens {
-        check(tokens > 1, "max-tokens", tokens, "at least 2")?;
-    }
+    args.check()?;
     let run = RunFolder::open(&args.run)?;
     let config = run.config()?;
     let data = folder_of(args.data.as_deref(), &config)?;
@@ -451,22 +433,19 @@ pub fn eval(args: &EvalArgs) -> Result<(), Failure> {
             scores.floor_ppl = text.floor_ppl(score.tokens + 1);
         }
     }
-    if args.json {
-        let (characters, bits) = (config.text.characters, scores.bits());
-        let evaluated = Evaluated {
-            run: args.run.display().to_string(),
-            head: config.preset,
-            parameters: model.num_params(),
-            weights,
-            scores,
-            tokens,
-            seconds: started.elapsed().as_secs_f64(),
-            device: name.to_string(),
-        };
-        print_json(&with_bits(&evaluated, characters, &bits));
-    } else {
-        println!("{}", scores.text(config.text.characters));
-    }
+    let evaluated = Evaluated {
+        run: args.run.display().to_string(),
+        head: config.preset,
+        parameters: model.num_params(),
+        weights,
+        scores,
+        tokens,
+        seconds: started.elapsed().as_secs_f64(),
+        device: name.to_string(),
+        model: None,
+        train: None,
+    };
+    evaluated.print(args.json, config.text.characters);
     Ok(())
 }
 
