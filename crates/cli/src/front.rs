@@ -59,8 +59,7 @@ pub fn words(commands: &Command, words: Vec<OsString>) -> Result<Vec<OsString>, 
             Some(Model::Seq2seq) => line.nameless(&["dialog", "respond"]),
             _ => line.named("--run", &["generate"]),
         },
-        "export" => match line.model_of_run(&[&["export"], &["dialog", "export"]]) {
-            Some(Model::Seq2seq) => line.nameless(&["dialog", "export"]),
+        "export" => match line.model_of_run(&[&["export"]]) {
             Some(Model::Gpt) => {
                 Err("a transformer needs no export: its tensors are in `best/model.safetensors` of the run"
                     .into())
@@ -79,6 +78,10 @@ pub fn words(commands: &Command, words: Vec<OsString>) -> Result<Vec<OsString>, 
         "plot" => line.plot(),
         "sweep" => line.sweep(),
         "finetune" => line.finetune(),
+        "dialog" if line.words.first().is_some_and(|word| word == "export") => {
+            line.words.remove(0);
+            line.named("--run", &["export"])
+        }
         "help" => {
             let of = line.words.first().map_or(vec![], |of| today(of.to_str().unwrap_or_default()));
             let of: Vec<OsString> = of.into_iter().map(OsString::from).collect();

@@ -60,7 +60,8 @@ fn a_line_becomes_that_of_its_model() {
         ("generate --help PATH/dialogues", "dialog respond --help PATH/dialogues"),
         // The value of an option may have the name of a run.
         ("generate --prompt PATH/dialogues PATH/lstm", "generate --prompt PATH/dialogues --run PATH/lstm"),
-        ("export --out w --run=PATH/dialogues", "dialog export PATH/dialogues --out w"),
+        ("export --out w --run=PATH/dialogues", "export --out w --run=PATH/dialogues"),
+        ("dialog export PATH/dialogues --out w", "export --run PATH/dialogues --out w"),
         ("export PATH/lstm --out w.pt", "export --run PATH/lstm --out w.pt"),
         ("analyse rank PATH/lstm B --tokens 5", "analyse rank --run PATH/lstm --run B --tokens 5"),
         ("plot PATH/lstm PATH/transformer --out d", "curves --run PATH/lstm --run PATH/transformer --out d"),

@@ -10,7 +10,7 @@ use program::args::TextArgs;
 use program::device::{self, DeviceName};
 use program::failure::Failure;
 use program::files::{check_run_folder, refuse_file};
-use program::print::{path_text, print_json, print_note};
+use program::print::{print_json, print_note};
 use program::statistics::grouped;
 use runs::data::{Corpus, Fingerprint, Vocabulary};
 use runs::{Error, Versions};
@@ -59,8 +59,7 @@ pub struct ImportArgs {
 /// What is printed of a model that was imported.
 #[derive(Debug, Serialize)]
 pub struct Imported<M> {
-    #[serde(serialize_with = "path_text")]
-    pub run: PathBuf,
+    pub run: String,
     #[serde(flatten)]
     pub model: M,
     pub parameters: usize,
@@ -112,7 +111,7 @@ pub fn run(args: &ImportArgs) -> Result<(), Failure> {
         extensions: vec![],
     };
     let imported = Imported {
-        run: args.out.clone(),
+        run: args.out.display().to_string(),
         parameters: config.model.num_params(),
         model: config.model.clone(),
     };

@@ -1,5 +1,5 @@
 //! `dialog`: responses to the last utterances of a conversation, by an encoder-decoder that ends in any output layer. What the commands
-//! `train`, `eval`, `generate`, `import` and `export` become for such models.
+//! `train`, `eval`, `generate` and `import` become for such models.
 
 mod eval;
 mod respond;
@@ -14,7 +14,8 @@ use runs::ranks::Ranks;
 use self::eval::EvalArgs;
 use self::respond::RespondArgs;
 use self::train::TrainArgs;
-use self::weights::{ExportArgs, ImportArgs};
+use self::weights::ImportArgs;
+pub use self::weights::export;
 use program::failure::Failure;
 use program::ranks::refuse;
 
@@ -30,7 +31,7 @@ pub struct DialogArgs {
     command: DialogCommand,
 }
 
-/// What can be done with dialogues.
+/// What can be done with dialogues, besides `export`.
 #[derive(Debug, Clone, Subcommand)]
 enum DialogCommand {
     /// Train on dialogues.
@@ -52,9 +53,6 @@ enum DialogCommand {
         override_usage = "highrank import --model seq2seq [OPTIONS] --weights FILE --data DIR --out RUN"
     )]
     Import(Box<ImportArgs>),
-    /// Write a run's best model for PyTorch.
-    #[command(override_usage = "highrank export RUN --out FILE [OPTIONS]")]
-    Export(ExportArgs),
 }
 
 /// Does what the command line asks for; `program` is the one that was started. Several processes train together. Nothing is written before
@@ -66,6 +64,5 @@ pub fn run(args: &DialogArgs, program: &'static str, ranks: &Ranks) -> Result<()
         DialogCommand::Eval(args) => eval::run(args),
         DialogCommand::Respond(args) => respond::run(args),
         DialogCommand::Import(args) => weights::import(args),
-        DialogCommand::Export(args) => weights::export(args),
     }
 }

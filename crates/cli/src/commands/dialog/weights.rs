@@ -1,6 +1,6 @@
-//! `dialog import` and `dialog export`: models from and for PyTorch.
+//! Models from and for PyTorch.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use awd_lstm::HeadKind;
 use awd_lstm::weights::StateDict;
@@ -8,18 +8,15 @@ use clap::Args;
 use program::args::Given;
 use program::device::{self, DeviceChoice, DeviceName};
 use program::failure::Failure;
-use program::files::{Force, check_run_folder, refuse_file};
+use program::files::{check_run_folder, refuse_file};
 use program::print::{print_json, print_note};
-use program::statistics::grouped;
 use runs::Versions;
 use seq2seq::data::{Corpus, DialogConfig};
 use seq2seq::train::{RunConfig, RunFolder, fingerprint};
 use seq2seq::{Preset, weights};
-use serde_json::json;
 
 use super::saved::{Saved, summary};
 use super::settings::DialogKnobs;
-use crate::commands::export::check_out;
 use crate::commands::import::Imported;
 use crate::training::absolute;
 
@@ -48,23 +45,6 @@ pub struct ImportArgs {
     /// Settings that are not the preset's.
     #[command(flatten)]
     pub given: Given<DialogKnobs>,
-}
-
-/// Options of `dialog export`.
-#[derive(Debug, Clone, Args)]
-pub struct ExportArgs {
-    /// Folder of the run.
-    #[arg(value_name = "RUN")]
-    pub run: PathBuf,
-    /// Safetensors file to write.
-    #[arg(long, value_name = "FILE")]
-    pub out: PathBuf,
-    /// Whether the file is replaced.
-    #[command(flatten)]
-    pub force: Force,
-    /// One JSON object on standard output, and nothing else there.
-    #[arg(long)]
-    pub json: bool,
 }
 
 /// Makes a run of the weights, with the model as its best. Nothing is written if they do not fit.
@@ -104,23 +84,17 @@ pub fn import(args: &ImportArgs) -> Result<(), Failure> {
     RunFolder::create_with_best(&args.out, &config, corpus.vocabulary(), &read)?;
     if args.json {
         let parameters = config.model.num_params();
-        print_json(&Imported { run: args.out.clone(), model: config.model, parameters });
+        print_json(&Imported { run: args.out.display().to_string(), model: config.model, parameters });
     } else {
         println!("{}, run folder {}", summary(&config.model), args.out.display());
     }
     Ok(())
 }
 
-/// Writes a run's best model as a safetensors file.
-pub fn export(args: &ExportArgs) -> Result<(), Failure> {
-    check_out(&args.out, args.force)?;
-    let saved = Saved::open(&args.run)?;
+/// Writes a run's best model as a safetensors file. Returns the number of its parameters.
+pub fn export(run: &Path, out: &Path) -> Result<usize, Failure> {
+    let saved = Saved::open(run)?;
     let model = saved.model(DeviceChoice::Named(DeviceName::any_cpu()))?;
-    weights::write_noted(&model, &saved.config.model, &args.out)?;
-    let parameters = saved.config.model.num_params();
-    match args.json {
-        true => print_json(&json!({"file": args.out.display().to_string(), "parameters": parameters})),
-        false => println!("{} parameters written to {}", grouped(parameters), args.out.display()),
-    }
-    Ok(())
+    weights::write_noted(&model, &saved.config.model, out)?;
+    Ok(saved.config.model.num_params())
 }
