@@ -5,11 +5,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
-use std::path::Path;
 use std::sync::OnceLock;
 
 use console::Term;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 /// Prints on standard output, as [`print_out`](crate::print::print_out) does.
 #[macro_export]
@@ -122,14 +121,6 @@ pub fn terminal_columns() -> Option<usize> {
     terminal.is_term().then(|| usize::from(terminal.size().1))
 }
 
-/// Serialises a path as text, with a mark for what is no Unicode in it: what was found is printed wherever it lies.
-///
-/// # Errors
-/// Those of the serializer.
-pub fn path_text<S: Serializer>(path: impl AsRef<Path>, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(&path.as_ref().display())
-}
-
 /// Prints `value` as one line of JSON on standard output, at once.
 pub fn print_json(value: &impl Serialize) {
     let line = serde_json::to_string(value).expect("metrics are plain numbers and names");
@@ -145,21 +136,6 @@ pub fn print_note(line: impl Display) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[cfg(unix)]
-    #[test]
-    fn a_path_that_is_no_text_is_printed() {
-        use std::ffi::OsStr;
-        use std::os::unix::ffi::OsStrExt;
-
-        #[derive(Serialize)]
-        struct Run<'a> {
-            #[serde(serialize_with = "path_text")]
-            run: &'a Path,
-        }
-        let run = Path::new(OsStr::from_bytes(b"bad\xff"));
-        assert_eq!(serde_json::to_string(&Run { run }).unwrap(), "{\"run\":\"bad\u{fffd}\"}");
-    }
 
     #[test]
     fn control_characters_are_shown() {

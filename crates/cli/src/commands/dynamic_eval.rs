@@ -15,7 +15,7 @@ use program::args::TokenArgs;
 use program::device::{self, DeviceChoice};
 use program::failure::Failure;
 use program::files::{Force, text_folder};
-use program::print::{path_text, print_json};
+use program::print::print_json;
 use program::progress::ShareBar;
 use program::statistics::decimal;
 use runs::data::{Corpus, Fingerprint};
@@ -76,8 +76,7 @@ pub struct DynamicEvalArgs {
 /// Perplexities with and without learning from what was scored, and all that they depend on.
 #[derive(Debug, Serialize)]
 struct Perplexities {
-    #[serde(serialize_with = "path_text")]
-    run: PathBuf,
+    run: String,
     head: HeadKind,
     parameters: usize,
     seed: u64,
@@ -138,7 +137,7 @@ pub fn run(args: &DynamicEvalArgs) -> Result<(), Failure> {
     let test_ppl = perplexity(TEST, &test)?;
     let fixed = model.valid();
     let result = Perplexities {
-        run: args.run.clone(),
+        run: args.run.display().to_string(),
         head: config.model.head,
         parameters: config.model.num_params(),
         seed: config.train.seed,

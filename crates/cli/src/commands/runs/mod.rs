@@ -12,7 +12,7 @@ use highrank::ContextConfig;
 use program::device::{self, DeviceName};
 use program::failure::Failure;
 use program::files::absolute;
-use program::print::{path_text, print_json, print_note, shown, terminal_columns};
+use program::print::{print_json, print_note, shown, terminal_columns};
 use program::statistics::{decimal, grouped};
 use runs::{EndReason, Error, Procedure, Record, RunState, Settings, kind_of_run};
 use seq2seq::train::Dialogues;
@@ -131,8 +131,7 @@ impl Order {
 /// A folder that holds a run, or should.
 #[derive(Debug, Serialize)]
 struct Listed {
-    #[serde(serialize_with = "path_text")]
-    run: PathBuf,
+    run: String,
     #[serde(flatten)]
     content: Content,
 }
@@ -198,7 +197,7 @@ impl Listed {
                 Content::Unread { state, reason }
             }
         };
-        Self { run: path.to_path_buf(), content }
+        Self { run: path.display().to_string(), content }
     }
 
     fn summary(&self) -> Option<&Summary> {
@@ -219,7 +218,7 @@ impl Listed {
 
     /// The run in one line; a `narrow` one does not say how it ended and how long it took.
     fn line(&self, width: usize, narrow: bool) -> String {
-        let name = shown(&self.run.display().to_string());
+        let name = shown(&self.run);
         match &self.content {
             Content::Unread { state, reason } => {
                 format!("{name:<width$} {}: {reason}", state.replace('-', " "))
@@ -339,7 +338,7 @@ mod tests {
             [("damaged", "a\\u{1b}b damaged: gone"), ("other-version", "a\\u{1b}b other version: gone")]
         {
             let content = Content::Unread { state, reason: "gone".into() };
-            let listed = Listed { run: PathBuf::from("a\u{1b}b"), content };
+            let listed = Listed { run: "a\u{1b}b".into(), content };
             assert_eq!(listed.line(3, true), line);
         }
     }
