@@ -130,6 +130,11 @@ pub fn absolute(path: &Path) -> PathBuf {
     std::fs::canonicalize(path).or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.to_path_buf())
 }
 
+/// The last part of a path, or all of one that ends in none, such as `..`.
+pub fn last_part(path: &Path) -> String {
+    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+}
+
 /// The JSON objects in a file, one a line and at least one, each of them a `what`.
 ///
 /// # Errors

@@ -8,7 +8,7 @@ use awd_lstm::train::RunFolder;
 use clap::Args;
 use program::chart::perplexities;
 use program::failure::Failure;
-use program::files::{Force, absolute, create_folder};
+use program::files::{Force, absolute, create_folder, last_part};
 use program::picture;
 use program::print::{print_json, print_note, shown};
 use program::statistics::decimal;
@@ -150,11 +150,6 @@ impl Curve {
         let best_valid_ppl = points.iter().map(|point| point.1).fold(given, f64::min);
         Ok(Self { run: last_part(folder), axis, best_valid_ppl, points })
     }
-}
-
-/// The last part of a path.
-fn last_part(path: &Path) -> String {
-    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
 
 #[cfg(test)]

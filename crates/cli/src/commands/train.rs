@@ -10,14 +10,16 @@ use clap::Args;
 use program::args::ReduceArgs;
 use program::device::{self, DeviceName};
 use program::failure::Failure;
-use program::files::text_folder;
+use program::files::{last_part, text_folder};
 use program::ranks::{agree, load_in_turn, refuse};
 use runs::data::Fingerprint;
 use runs::ranks::Ranks;
 use runs::{Error, Extension, Versions};
 
 use crate::args::{Overrides, TrainingArgs, note_unused};
-use crate::training::{Folder, Job, Output, absolute, device_of, extend, finetuning, lock, require_training};
+use crate::training::{
+    Folder, Job, Output, absolute, check_preset, device_of, extend, finetuning, lock, require_training,
+};
 
 /// Options of `train`.
 #[derive(Debug, Clone, Args)]
@@ -172,7 +174,7 @@ fn settings(args: &TrainArgs, path: &Path) -> Result<(RunConfig, Folder<AwdLstm>
     };
     let data = text_folder(args.data.as_deref(), &config.data)?;
     let tokens = args.training.tokens.or(config.tokens.as_ref());
-    let name = absolute(path).file_name().map_or("run".into(), |name| name.to_string_lossy().into_owned());
+    let name = last_part(&absolute(path));
     let folder = Folder::new(args.out.as_deref(), || format!("{name}-finetuned"))?;
     let config = RunConfig {
         versions: Versions::current(),
@@ -206,10 +208,7 @@ fn checked(args: &TrainArgs, run: &RunFolder) -> Result<(RunConfig, Extension), 
     let config = run.config()?;
     require_training(run.path(), &config.corpus)?;
     let mut now = config.clone();
-    if let Some(preset) = args.training.preset.filter(|preset| preset.name() != config.preset) {
-        let (setting, before, now) = ("preset".to_string(), config.preset.clone(), preset.to_string());
-        return Err(Error::ConfigChanged { setting, before, now }.into());
-    }
+    check_preset(args.training.preset, &config.preset)?;
     if let Some(head) = args.head {
         now.model.head = head;
     }

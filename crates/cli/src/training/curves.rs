@@ -2,6 +2,7 @@
 
 use program::chart::perplexities;
 use program::failure::Failure;
+use program::files::last_part;
 use program::picture;
 use program::statistics::decimal;
 use runs::{EpochMetrics, Folder, Settings};
@@ -20,7 +21,7 @@ pub fn save<S: Settings>(run: &Folder<S>) -> Result<(), Failure> {
     };
     let valid = points(0.0, |metrics| metrics.valid_ppl);
     let Some(best) = valid.iter().copied().min_by(|a, b| a.1.total_cmp(&b.1)) else { return Ok(()) };
-    let name = run.path().file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let name = last_part(run.path());
     let averaging = epochs
         .iter()
         .find(|metrics| metrics.averaging == Some(true))

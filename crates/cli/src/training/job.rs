@@ -12,7 +12,9 @@ use program::ranks::agree;
 use program::statistics::decimal;
 use runs::data::Vocabulary;
 use runs::ranks::{Grid, Ranks};
-use runs::{Extended, Extension, FinalMetrics, Fitted, RunConfig, Settings, Task, TrainObserver, Trainer};
+use runs::{
+    Error, Extended, Extension, FinalMetrics, Fitted, RunConfig, Settings, Task, TrainObserver, Trainer,
+};
 
 use crate::training::curves;
 use crate::training::output::Output;
@@ -216,6 +218,14 @@ pub fn compared<S: Settings>(config: &RunConfig<S>) -> RunConfig<S> {
 pub fn lock<S: Settings>(path: &Path, ranks: &Ranks) -> Result<runs::Folder<S>, Failure> {
     let run = if ranks.is_first() { runs::Folder::resume(path) } else { runs::Folder::open(path) };
     agree(ranks, run.map_err(Failure::from))
+}
+
+/// Refuses another preset than that of the run, which is `before`.
+pub fn check_preset(given: Option<impl ToString>, before: &str) -> Result<(), Error> {
+    match given.map(|preset| preset.to_string()).filter(|now| now != before) {
+        Some(now) => Err(Error::ConfigChanged { setting: "preset".into(), before: before.into(), now }),
+        None => Ok(()),
+    }
 }
 
 /// The name of the device that a run of the device `before` goes on with, if the command line names one. Another than the run's needs

@@ -284,11 +284,7 @@ fn settings_out_of_range() {
     }
     refused(folder.path(), "dialog train --out run", &["--data <DIR>"]);
     refused(folder.path(), "dialog eval", &["<RUN>"]);
-    refused(
-        folder.path(),
-        "dialog train --data data --device auto --change-device",
-        &["it needs --resume RUN"],
-    );
+    refused(folder.path(), "dialog train --data data --device auto --change-device", &["--resume <RUN>"]);
     refused(folder.path(), "dialog train --resume run --change-device", &["--device"]);
     refused(folder.path(), "dialog dance", &["dance"]);
     for (more, expected) in [

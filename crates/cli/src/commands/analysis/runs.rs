@@ -8,6 +8,7 @@ use burn::tensor::Device;
 use gpt::{GptConfig, Transformer};
 use program::args::Head;
 use program::failure::Failure;
+use program::files::last_part;
 use runs::data::{Fingerprint, TextConfig, Vocabulary};
 use runs::{Settings, kind_of_run, load_weights};
 use seq2seq::train::Dialogues;
@@ -42,8 +43,8 @@ impl SavedRun {
     /// Opens runs, none of their weights yet.
     pub fn open_all(paths: &[PathBuf]) -> Result<Vec<Self>, Failure> {
         let open = |path: &PathBuf| {
-            let alone = paths.iter().filter(|other| short(other) == short(path)).count() == 1;
-            let name = if alone { short(path) } else { path.display().to_string() };
+            let alone = paths.iter().filter(|other| last_part(other) == last_part(path)).count() == 1;
+            let name = if alone { last_part(path) } else { path.display().to_string() };
             match kind_of_run(path) {
                 Ok(kind) if kind == Transformer::KIND => {
                     Self::open(name, &gpt::RunFolder::open(path)?, |preset, model| {
@@ -145,9 +146,4 @@ pub fn label(run: &str, head: Head) -> String {
         true => run.into(),
         false => format!("{run} ({head})"),
     }
-}
-
-/// The last part of a path.
-fn short(path: &Path) -> String {
-    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }

@@ -14,7 +14,7 @@ use program::progress::Working;
 use program::ranks::agree;
 use runs::data::Vocabulary;
 use runs::ranks::Ranks;
-use runs::{Error, Extension, Versions};
+use runs::{Extension, Versions};
 use seq2seq::data::{Corpus, DialogConfig};
 use seq2seq::train::{DialogTask, Dialogues, RunConfig, RunFolder, check_corpus, fingerprint};
 use seq2seq::{ModelConfig, Preset, TrainConfig};
@@ -22,7 +22,7 @@ use seq2seq::{ModelConfig, Preset, TrainConfig};
 use super::saved::summary;
 use super::settings::DialogKnobs;
 use crate::args::note_unused;
-use crate::training::{Folder, Job, Kind, Output, absolute, device_of, extend, lock};
+use crate::training::{Folder, Job, Kind, Output, absolute, check_preset, device_of, extend, lock};
 
 /// Options of `dialog train`.
 #[derive(Debug, Clone, Args)]
@@ -37,7 +37,7 @@ pub struct TrainArgs {
     pub resume: Option<PathBuf>,
     /// With --resume and --device: continue on another device than the run's. What it computes differs by rounding and in
     /// its random numbers; config.json records the change.
-    #[arg(hide = true, long, requires = "device")]
+    #[arg(hide = true, long, requires_all = ["device", "resume"])]
     pub change_device: bool,
     /// Folder to write the run to [default: a new one under runs/].
     #[arg(long, value_name = "RUN")]
@@ -88,9 +88,6 @@ pub fn run(args: &TrainArgs, program: &'static str, ranks: &Ranks) -> Result<(),
 }
 
 fn start(args: &TrainArgs) -> Result<Ready, Failure> {
-    if args.change_device {
-        return Err("--change-device continues a run elsewhere: it needs --resume RUN".into());
-    }
     let (preset, head) = (args.preset.unwrap_or(Preset::Small), args.head.unwrap_or(HeadKind::Mos));
     let model = |vocab: usize| -> Result<ModelConfig, Failure> {
         let model = args.given.apply("model", &preset.model(head, vocab));
@@ -127,10 +124,7 @@ fn start(args: &TrainArgs) -> Result<Ready, Failure> {
 fn resume(args: &TrainArgs, run: RunFolder, ranks: &Ranks) -> Result<Ready, Failure> {
     let config = run.config()?;
     let mut now = config.clone();
-    if let Some(preset) = args.preset.filter(|preset| preset.name() != config.preset) {
-        let (setting, before, now) = ("preset".to_string(), config.preset.clone(), preset.to_string());
-        return Err(Error::ConfigChanged { setting, before, now }.into());
-    }
+    check_preset(args.preset, &config.preset)?;
     if let Some(head) = args.head {
         now.model.head = head;
     }

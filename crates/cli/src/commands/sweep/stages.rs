@@ -5,6 +5,7 @@ use std::path::Path;
 use awd_lstm::train::{RunConfig, RunFolder};
 use program::device::{self, DeviceName};
 use program::failure::Failure;
+use program::files::last_part;
 use program::interrupt::Interrupted;
 use runs::data::Corpus;
 use runs::files::replace;
@@ -39,8 +40,7 @@ impl Stages<'_> {
     /// Does what is left of a run in the folder `path`. Returns its result, and whether anything was trained for it now. A loss that is not
     /// finite is a result, and an interrupt is [`Interrupted`].
     pub fn finish(&self, planned: &Planned, path: &Path) -> Result<(Outcome, bool), Failure> {
-        let run = path.file_name().map_or(planned.name.clone(), |name| name.to_string_lossy().into_owned());
-        let mut outcome = Outcome::of(planned, run);
+        let mut outcome = Outcome::of(planned, last_part(path));
         let (end, mut new) = self.train(path, planned.config.clone())?;
         let record = match end {
             Ok(record) => record,
