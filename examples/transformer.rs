@@ -4,8 +4,9 @@
 //! cargo run --release --example transformer                                     a generated language, about a minute
 //! cargo run --release --example transformer -- --data DIR --head mos --steps N  real text, any head
 //! cargo run --release --example transformer -- --resume RUN                     continues after Ctrl-C or a crash
-//! cargo run --release --example transformer -- --run RUN                        perplexities of a saved run
 //! ```
+//!
+//! `highrank eval RUN` prints the perplexities of a saved run.
 
 use std::process::ExitCode;
 

@@ -78,6 +78,7 @@ pub fn words(commands: &Command, words: Vec<OsString>) -> Result<Vec<OsString>, 
         "plot" => line.plot(),
         "sweep" => line.sweep(),
         "finetune" => line.finetune(),
+        "transformer" => line.transformer(),
         "dialog" if line.words.first().is_some_and(|word| word == "export") => {
             line.words.remove(0);
             line.named("--run", &["export"])
@@ -153,7 +154,7 @@ impl Line<'_> {
         self.start_from(from);
         match model {
             Model::AwdLstm => self.named("--data", &["train"]),
-            Model::Gpt => self.named("--data", &["transformer"]),
+            Model::Gpt => self.transformer(),
             Model::Seq2seq => self.named("--data", &["dialog", "train"]),
         }
     }
@@ -166,6 +167,16 @@ impl Line<'_> {
         }
         self.start_from(run);
         Ok(self.becomes(&["train"]))
+    }
+
+    /// A transformer's training; with a run it was what `eval` is.
+    fn transformer(mut self) -> Result<Vec<OsString>, Failure> {
+        if !self.has("--run") {
+            return self.named("--data", &["transformer"]);
+        }
+        let tokens = self.take("--eval-tokens")?;
+        self.words.extend(tokens.into_iter().flat_map(|tokens| ["--max-tokens".into(), tokens]));
+        Ok(self.becomes(&["eval"]))
     }
 
     fn start_from(&mut self, run: Option<OsString>) {

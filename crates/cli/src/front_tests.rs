@@ -40,6 +40,12 @@ fn a_line_becomes_that_of_its_model() {
             "transformer --from PATH/transformer --epochs 3 --data D",
         ),
         ("finetune --epochs 3 --run=PATH/lstm", "train --from PATH/lstm --epochs 3"),
+        ("transformer --run PATH/transformer --json", "eval --run PATH/transformer --json"),
+        ("transformer --eval-tokens 9 --run=A --data D", "eval --run=A --data D --max-tokens 9"),
+        (
+            "transformer --data D --head mos --steps 9 --json",
+            "transformer --data D --head mos --steps 9 --json",
+        ),
         ("finetune --help", "train --help"),
         ("help finetune", "help train"),
         ("help rank", "help analyse rank"),

@@ -61,8 +61,8 @@ fn settings_that_make_no_model_are_refused() {
         ("--head monotonic-net --units 100000000000000", &["but must be at most 2^40"]),
         ("--batch 1000000000000000000", &["batch is 1000000000000000000, but must be so small"]),
         ("--data file", &["`file` is a file; name a folder"]),
-        ("--run data --lr 3", &["--lr", "--run"]),
-        ("--run data --head plif", &["--head", "--run"]),
+        ("--run data --lr 3", &["--lr"]),
+        ("--run data --head plif", &["--head"]),
         ("--valid-tokens 1", &["valid_tokens is 1"]),
         ("--eval-tokens 1", &["eval_tokens is 1"]),
         // All tokens, as without it.

@@ -25,25 +25,17 @@ pub struct TransformerArgs {
     /// Folder to write the run to [default: a new one under runs/].
     #[arg(long, value_name = "RUN")]
     pub out: Option<PathBuf>,
-    /// Train nothing: perplexities of the model of this run.
-    #[arg(hide = true, long, value_name = "RUN", conflicts_with_all = [
-        "out", "head", "components", "activation", "start", "facets", "untied", "dropout_latent", "knots", "plif_bound", "cap", "units",
-        "precision", "vocab_size", "lower_case", "characters", "d_model", "d_embedding", "d_ff", "parameters", "layers", "attention-heads",
-        "context", "dropout", "steps", "epochs", "rounds", "batch", "lr", "warmup", "weight-decay", "clip", "valid-tokens", "no-test", "seed",
-        "set",
-    ])]
-    pub run: Option<PathBuf>,
     /// Start from the best model of this run instead of random weights, with its text and sizes. Its softmax goes on as --head, from
     /// the same function where that head starts there, as a mixture with linear contexts or a PLIF does; any other head goes on as itself,
     /// with what it has learned, whatever --precision and --dropout-latent are now.
     #[arg(long, value_name = "RUN", requires = "head", conflicts_with_all = [
-        "run", "untied", "vocab_size", "lower_case", "characters", "d_model", "d_embedding", "d_ff", "parameters", "layers",
+        "untied", "vocab_size", "lower_case", "characters", "d_model", "d_embedding", "d_ff", "parameters", "layers",
         "attention-heads", "context",
     ])]
     pub from: Option<PathBuf>,
     /// Continue the run in this folder. All settings are the run's; only the folder of the text may be another.
     #[arg(long, value_name = "RUN", conflicts_with_all = [
-        "out", "run", "from", "device", "head", "components", "activation", "start", "facets", "untied", "dropout_latent", "knots", "plif_bound",
+        "out", "from", "device", "head", "components", "activation", "start", "facets", "untied", "dropout_latent", "knots", "plif_bound",
         "cap", "units", "precision", "vocab_size", "lower_case", "characters", "d_model", "d_embedding", "d_ff", "parameters", "layers",
         "attention-heads", "context", "dropout", "steps", "epochs", "rounds", "batch", "lr", "warmup", "weight-decay", "clip",
         "valid-tokens", "eval-tokens", "no-test", "seed", "set",

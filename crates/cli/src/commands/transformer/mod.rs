@@ -1,4 +1,4 @@
-//! `transformer`: a small GPT with any output layer, trained as a run that can be continued, or the perplexities of such a run.
+//! `transformer`: a small GPT with any output layer, trained as a run that can be continued, and `eval` of such a run.
 
 mod args;
 mod head;
@@ -11,13 +11,12 @@ use burn::module::Module;
 use burn::tensor::Device;
 use gpt::{Gpt, GptConfig, GptTask, RunConfig, RunFolder, TrainConfig, Trainer, Transformer, evaluate};
 use highrank::{ContextConfig, HeadConfig, LogitMapConfig, Precision, TimeAxis};
-use program::args::TokenArgs;
 use program::device;
 use program::failure::Failure;
 use program::files::{refuse_file, text_folder};
 use program::print::{print_json, print_note, with_bits};
 use program::progress::ShareBar;
-use program::ranks::{agree, refuse};
+use program::ranks::agree;
 use program::statistics::grouped;
 use runs::data::{Corpus, Fingerprint, TextConfig, Vocabulary};
 use runs::error::{Error, check};
@@ -107,25 +106,10 @@ type Ready = (Folder<Transformer>, RunConfig, Text);
 /// Runs the command. `command` continues a run that is stopped, with `--resume RUN`. Several processes train together, and rank 0 writes
 /// and prints. Nothing is written before all input is found to be good.
 pub fn run(args: &TransformerArgs, command: String, ranks: &Ranks) -> Result<(), Failure> {
-    if args.run.is_some() {
-        refuse(ranks, "train --run")?;
-    }
     let scored: Option<usize> = args.given.value("train.eval_tokens");
     let good = scored.is_none_or(|tokens| tokens > 1);
     let checked = check(good, "eval_tokens", scored.unwrap_or_default(), "at least 2");
     agree(ranks, checked.map_err(Failure::from))?;
-    if let Some(path) = &args.run {
-        return eval(&EvalArgs {
-            run: path.clone(),
-            data: args.data.clone(),
-            split: None,
-            max_tokens: scored,
-            weights: None,
-            device: args.device,
-            json: args.json,
-            tokens: TokenArgs::default(),
-        });
-    }
     let output = &Output::new(command, args.json, &args.record, ranks, false)?;
     if args.from.is_some() && args.reduce.vocab_parallel > 1 {
         let line =
