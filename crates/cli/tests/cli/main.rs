@@ -340,14 +340,10 @@ fn settings_out_of_range() {
     let cases = [
         ("--components 0", "components is 0"),
         ("--components -1", "'-1' for '--components <K>'"),
-        ("--components 18446744073709551615", "parameters is 18446744073709551615"),
         ("--epochs 0", "epochs is 0"),
-        ("--lstm 16,0", "lstm_sizes is [16, 0]"),
-        ("--lstm 1000000000,12", "must be at most 2^40"),
         ("--lstm 300000,12", "GB for weights and gradients, but this machine has"),
         ("--head mos-plif --plif-bound -3", "plif_bound is -3"),
         ("--head mos-plif --plif-bound nan", "'nan' for '--plif-bound <T>'"),
-        ("--lr 0", "lr is 0"),
         ("--lr inf", "'inf' for '--lr <LR>'"),
         ("--set train.lr=0", "lr is 0"),
         ("--set train.lrr=1", "train.lrr: unknown field `lrr`"),
@@ -357,8 +353,6 @@ fn settings_out_of_range() {
         ("--layers 70000", "--layers"),
         ("--last-lstm 0", "lstm_sizes is [256, 0]"),
         ("--head softmax --d-embedding 10 --last-lstm 12", "needs d_embedding = 10"),
-        ("--head softmax --d-embedding 10 --lstm 16,12", "needs d_embedding = 10"),
-        ("--dropout-hidden -0.1", "dropout.hidden is -0.1"),
         ("--dropout-weight much", "'much' for '--dropout-weight <P>'"),
         ("--max-time 0s", "must be above 0: 45s, 90m, 8h, 2d"),
         ("--max-time 90", "a time needs its unit"),
@@ -481,12 +475,6 @@ fn checkpoints_that_cannot_be_read() {
     let first = path.join("first");
     edit(&first, "best/model.safetensors", fs::read(path.join("wide/best/model.safetensors")).unwrap());
     refused(path, eval, &["does not fit the model: ", ", but should be ["]);
-    let mut nan = good.clone();
-    // The last four bytes of the file are the last weight.
-    let end = nan.len();
-    nan[end - 4..].copy_from_slice(&f32::NAN.to_le_bytes());
-    edit(&first, "best/model.safetensors", nan);
-    refused(path, eval, &["holds a value that is not finite"]);
     fs::remove_file(&file).unwrap();
     refused(path, eval, &["is damaged: it is missing"]);
     runs::note_hashes(&first).unwrap();
