@@ -200,10 +200,11 @@ impl<'a> Slices<'a> {
             // All means are over the same time steps and features, so they add up in proportion to the columns.
             let share = count as f64 / columns as f64;
             states.push(state.detach());
-            for (sum, term) in sums.iter_mut().zip(loss.clone().inner().into_array()) {
+            let total = loss.total.clone() * share;
+            for (sum, term) in sums.iter_mut().zip(loss.inner().into_array()) {
                 *sum = sum.clone() + term * share;
             }
-            accumulator.accumulate(model, gradients(model, loss.total * share, lookup));
+            accumulator.accumulate(model, gradients(model, total, lookup));
         }
         let [nll, _, ar, tar, prior_cv] = sums;
         let total = nll.clone() + ar.clone() + tar.clone() + prior_cv.clone();
