@@ -71,7 +71,7 @@ pub(super) fn whole_gradients(
         let masks = model.draw_masks(columns);
         return pass(model, window, state, masks, config);
     }
-    Slices::new(model, window, state, config, 0..columns).pass(slice)
+    in_slices(model, &window, &state, config, 0..columns, slice)
 }
 
 /// Losses and gradients of a rank's columns of a window, in proportion to all of its columns: those of all ranks add up
@@ -90,7 +90,7 @@ pub(super) fn own_gradients(
     }
     let [_, columns] = window.tokens.dims();
     let slice = config.small_batch.unwrap_or(columns);
-    Slices::new(model, window, state, config, ranks.part(columns)).pass(slice)
+    in_slices(model, &window, &state, config, ranks.part(columns), slice)
 }
 
 /// As [`step`], of all columns at once, with given masks in place of drawn ones. They are on the model's device without autodiff.
@@ -155,62 +155,43 @@ fn gradients(model: &LanguageModel, loss: Tensor<1>, lookup: Lookup) -> Gradient
     GradientsParams::from_grads(grads, model)
 }
 
-/// A part of the columns of a window, to be taken in slices.
-struct Slices<'a> {
-    model: &'a LanguageModel,
-    window: Window,
-    /// Of all columns.
-    masks: Masks,
-    /// Of the own columns.
-    state: LmState,
-    config: &'a TrainConfig,
-    /// Number of all columns.
-    columns: usize,
+/// Losses and gradients of the columns `own` of a window, in slices of at most `slice` of them. `state` is that of the own columns; masks
+/// are drawn for all.
+fn in_slices(
+    model: &LanguageModel,
+    window: &Window,
+    state: &LmState,
+    config: &TrainConfig,
     own: Range<usize>,
-}
-
-impl<'a> Slices<'a> {
-    fn new(
-        model: &'a LanguageModel,
-        window: Window,
-        state: LmState,
-        config: &'a TrainConfig,
-        own: Range<usize>,
-    ) -> Self {
-        let [_, columns] = window.tokens.dims();
-        let masks = model.draw_all_masks(columns);
-        Self { model, window, masks, state, config, columns, own }
-    }
-
-    /// Losses and gradients, in slices of at most `slice` columns.
-    fn pass(self, slice: usize) -> Pass {
-        let Self { model, window, masks, state, config, columns, own } = self;
-        let count = own.len().div_ceil(slice);
-        let mut accumulator = GradientsAccumulator::new();
-        let zero = Tensor::<1>::zeros([1], (&model.device().inner(), state.layers[0].hidden.dtype()));
-        let mut sums = [(); 5].map(|()| zero.clone());
-        let mut states = vec![];
-        for slice in (0..count).map(|index| cut(own.len(), count, index)) {
-            let (start, count) = (own.start + slice.start, slice.len());
-            let Window { tokens, targets } = window.columns(start, count);
-            let state = state.columns(slice.start, count);
-            let masks = masks.columns(start, count);
-            let (loss, state, lookup) =
-                model.loss_beside_lookup(tokens, targets, state, masks, config.penalties());
-            // All means are over the same time steps and features, so they add up in proportion to the columns.
-            let share = count as f64 / columns as f64;
-            states.push(state.detach());
-            let total = loss.total.clone() * share;
-            for (sum, term) in sums.iter_mut().zip(loss.inner().into_array()) {
-                *sum = sum.clone() + term * share;
-            }
-            accumulator.accumulate(model, gradients(model, total, lookup));
+    slice: usize,
+) -> Pass {
+    let [_, columns] = window.tokens.dims();
+    let masks = model.draw_all_masks(columns);
+    let count = own.len().div_ceil(slice);
+    let mut accumulator = GradientsAccumulator::new();
+    let zero = Tensor::<1>::zeros([1], (&model.device().inner(), state.layers[0].hidden.dtype()));
+    let mut sums = [(); 5].map(|()| zero.clone());
+    let mut states = vec![];
+    for slice in (0..count).map(|index| cut(own.len(), count, index)) {
+        let (start, count) = (own.start + slice.start, slice.len());
+        let Window { tokens, targets } = window.columns(start, count);
+        let state = state.columns(slice.start, count);
+        let masks = masks.columns(start, count);
+        let (loss, state, lookup) =
+            model.loss_beside_lookup(tokens, targets, state, masks, config.penalties());
+        // All means are over the same time steps and features, so they add up in proportion to the columns.
+        let share = count as f64 / columns as f64;
+        states.push(state.detach());
+        let total = loss.total.clone() * share;
+        for (sum, term) in sums.iter_mut().zip(loss.inner().into_array()) {
+            *sum = sum.clone() + term * share;
         }
-        let [nll, _, ar, tar, prior_cv] = sums;
-        let total = nll.clone() + ar.clone() + tar.clone() + prior_cv.clone();
-        let losses = StepLoss { nll, total, ar, tar, prior_cv };
-        Pass { losses, state: LmState::join(states), grads: accumulator.grads() }
+        accumulator.accumulate(model, gradients(model, total, lookup));
     }
+    let [nll, _, ar, tar, prior_cv] = sums;
+    let total = nll.clone() + ar.clone() + tar.clone() + prior_cv.clone();
+    let losses = StepLoss { nll, total, ar, tar, prior_cv };
+    Pass { losses, state: LmState::join(states), grads: accumulator.grads() }
 }
 
 #[cfg(all(test, feature = "flex"))]

@@ -122,7 +122,7 @@ fn slices_add_up_to_the_whole_batch() {
     let want = all(&whole, &model);
     assert!(want.iter().any(|value| value.abs() > 0.1));
     for slice in 1..7 {
-        let sliced = Slices::new(&model, window(), state(&model), &config(None), 0..7).pass(slice);
+        let sliced = in_slices(&model, &window(), &state(&model), &config(None), 0..7, slice);
         close(&format!("slices of {slice}"), &all(&sliced, &model), &want, 2e-6);
     }
 }
@@ -194,7 +194,7 @@ fn parts_of_the_columns_add_up_to_the_whole_batch() {
             training().seed(5);
             let own = state(&model).columns(part.start, part.len());
             let config = config(None);
-            let pass = Slices::new(&model, window(), own, &config, part).pass(small_batch.unwrap_or(7));
+            let pass = in_slices(&model, &window(), &own, &config, part, small_batch.unwrap_or(7));
             sum.iter_mut().zip(all(&pass, &model)).for_each(|(sum, part)| *sum += part);
             states.push(pass.state);
         }
