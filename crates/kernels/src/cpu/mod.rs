@@ -1,21 +1,5 @@
 //! Building blocks of native CPU kernels on Burn's Flex backend.
 //!
-//! | file | contents |
-//! |---|---|
-//! | `real.rs` | f32 and f64 with vectorised elementary functions |
-//! | `matrix.rs` | matrices on slices, and factors of products: f32, f64 or bfloat16 |
-//! | `product.rs` | matrix products at a precision: which of the following makes one, and its parts for threads |
-//! | `vectors.rs` | the vectors of f32 and f64 under the same names |
-//! | `few_rows.rs` | products of few rows |
-//! | `few_columns.rs` | products with a matrix of few columns, by one thread |
-//! | `blocked.rs` | products of blocks that are rounded first |
-//! | `bf16/` | products by instructions for bfloat16 |
-//! | `panels.rs` | a right factor that many products share |
-//! | `lanes.rs` | the width of reductions |
-//! | `rounding.rs` | rounding tensors, and rows to bfloat16 in place |
-//! | `buffer.rs` | buffers whose memory is kept |
-//! | `threads.rs` | jobs that threads share |
-//!
 //! Public for crates that bring their own kernels; an application has no use for it.
 
 #[cfg(any(target_arch = "x86_64", test))]

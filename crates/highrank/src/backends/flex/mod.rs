@@ -11,29 +11,6 @@
 //! A call's contexts and products are made in one [sweep]; what becomes of a chunk's rows is for a
 //! [visitor](sweep::Visitor) to say, of which there are two: [score] and [predict].
 //!
-//! | file | job |
-//! |---|---|
-//! | `tensors.rs` | tensors on slices, factors of products |
-//! | `call.rs` | what a call reads, and buffers for its gradients |
-//! | `sweep.rs` | blocks, chunks and products |
-//! | `contexts.rs` | contexts of a block, and the way back from their gradient |
-//! | `latent.rs` | the latent layer of a mixture |
-//! | `mix.rs` | the mixed context of a Mixture of Contexts |
-//! | `gated.rs`, `gate_rows.rs` | the contexts of a Mixtape, and the gates of its words |
-//! | `mapped_logits.rs` | what products become before their softmax: bias, map, masked words |
-//! | `row.rs` | maximum, exponentials and sums of one row |
-//! | `score.rs` | losses and gradients |
-//! | `few_dimensions.rs` | the same without chunks, under a decoder of few dimensions |
-//! | `gradient_form.rs` | gradients of logits for the products that read them: unscaled, scaled or bf16 |
-//! | `target.rs` | the target distribution of each token |
-//! | `teacher.rs` | another head's distributions of a chunk's tokens |
-//! | `workers.rs` | a chunk's tokens, spread over threads |
-//! | `token.rs` | one token's rows |
-//! | `component.rs` | maximum, sum, prior and weight of one of a token's rows |
-//! | `all_words.rs` | what dense targets and statistics need of all words |
-//! | `predict/` | log-probabilities, logits, draws |
-//! | `product.rs` | products of tensors |
-//!
 //! Logit maps on slices come from [`logit_map`](crate::logit_map), one file a map; exponentials and products from
 //! [`highrank_kernels::cpu`].
 

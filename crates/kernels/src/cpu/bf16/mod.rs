@@ -11,14 +11,6 @@
 //!
 //! A tile of the result is some rows of `WIDTH` sums. It stays in registers for a part of the inner product, a panel of the
 //! right factor stays in the first-level cache, and a block of the left factor in the second.
-//!
-//! | file | contents |
-//! |---|---|
-//! | `mod.rs` | packed factors, tiles, and what a processor implements ([`Instructions`]) |
-//! | `product.rs` | the loops over blocks and tiles, the same for every processor |
-//! | `avx512/` | AVX-512 BF16: vectors of sums |
-//! | `amx.rs` | AMX: tiles of sums |
-//! | `portable.rs` | twins of both in plain Rust, for tests |
 
 #[cfg(target_arch = "x86_64")]
 mod amx;

@@ -6,13 +6,6 @@
 //!
 //! Rows are visited in runs of words, each with a maximum of its own, so that the parts of a row can be given to threads: few
 //! tokens keep all of them busy. The result has the same bits however rows are spread.
-//!
-//! | file | job |
-//! |---|---|
-//! | `rows.rs` | tokens, or runs of words, to threads |
-//! | `runs.rs` | a row of logits, run by run |
-//! | `mixture.rs` | a run of a mixture's log-probabilities |
-//! | `draw.rs` | a word by a row of logits |
 
 mod draw;
 mod mixture;
