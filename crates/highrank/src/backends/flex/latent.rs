@@ -11,7 +11,7 @@ use highrank_kernels::cpu::{
 use pulp::{Arch, Simd, WithSimd};
 
 use super::tensors::{as_factor, factor, gradient_buffer, row_major, tensor_of, values};
-use crate::ops::{Activation, LatentArgs, LatentGradients, LatentInputs, LatentMask, LatentWanted, wide};
+use crate::ops::{Activation, LatentArgs, LatentGradients, LatentInputs, LatentMask, LatentWanted};
 
 /// Columns that a thread sums over all rows at a time: a run of cache lines of each row, a microsecond's work or more.
 const COLUMNS: usize = 256;
@@ -19,44 +19,23 @@ const COLUMNS: usize = 256;
 /// The layer on Flex, its tensors [as they are read](as_read).
 type Layer = LatentArgs<Floats<Flex>>;
 
-/// [`Kernels::latent`](crate::ops::Kernels::latent) on Flex.
-pub(super) fn latent(args: Layer) -> Floats<Flex> {
-    let dtype = wide(args.weight.dtype());
-    let layer = as_read(args, dtype);
-    match dtype {
-        DType::F64 => forward::<f64>(&layer),
-        _ => forward::<f32>(&layer),
-    }
+/// [`Kernels::latent`](crate::ops::Kernels::latent) with sums of type `T`.
+pub(super) fn forward<T: Real>(args: Layer) -> Floats<Flex> {
+    let layer = as_read(args, T::dtype());
+    let ([tokens, _], [_, features]) = (layer.hidden.dims(), layer.weight.dims());
+    let mut out = Buffer::<T>::new(tokens * features);
+    in_pool(|| write(&layer, 0..tokens, &mut out));
+    tensor_of(out, &[tokens, features])
 }
 
-/// [`Kernels::latent_backward`](crate::ops::Kernels::latent_backward) on Flex.
-pub(super) fn latent_backward(
+/// [`Kernels::latent_backward`](crate::ops::Kernels::latent_backward) with sums of type `T`.
+pub(super) fn backward<T: Real>(
     args: Layer,
     output: Floats<Flex>,
     grad: Floats<Flex>,
     wanted: LatentWanted,
 ) -> LatentGradients<Floats<Flex>> {
-    let dtype = wide(args.weight.dtype());
-    let (layer, output) = (as_read(args, dtype), row_major(output));
-    match dtype {
-        DType::F64 => backward::<f64>(&layer, &output, grad, wanted),
-        _ => backward::<f32>(&layer, &output, grad, wanted),
-    }
-}
-
-fn forward<T: Real>(layer: &Layer) -> Floats<Flex> {
-    let ([tokens, _], [_, features]) = (layer.hidden.dims(), layer.weight.dims());
-    let mut out = Buffer::<T>::new(tokens * features);
-    in_pool(|| write(layer, 0..tokens, &mut out));
-    tensor_of(out, &[tokens, features])
-}
-
-fn backward<T: Real>(
-    layer: &Layer,
-    output: &Floats<Flex>,
-    grad: Floats<Flex>,
-    wanted: LatentWanted,
-) -> LatentGradients<Floats<Flex>> {
+    let (layer, output) = (as_read(args, T::dtype()), row_major(output));
     let (tokens, wanted) = (layer.hidden.shape()[0], layer.inputs().zip(wanted));
     let mut made =
         wanted.map(|(input, is_wanted)| Some(gradient_buffer::<T>(input.filter(|_| is_wanted)?, tokens)));
@@ -67,7 +46,7 @@ fn backward<T: Real>(
     };
     // In place where nobody else holds the upstream gradient, which is the rule.
     let mut grad = into_contiguous(grad);
-    in_pool(|| pull_back(layer, 0..tokens, values(output), grad.storage_mut(), &mut into));
+    in_pool(|| pull_back(&layer, 0..tokens, values(&output), grad.storage_mut(), &mut into));
     layer.inputs().zip(made).map(|(input, made)| Some(tensor_of(made?, input?.shape().as_slice())))
 }
 

@@ -2,45 +2,15 @@
 //! contexts in either direction, token by token.
 
 use burn::backend::Flex;
-use burn::tensor::DType;
-use burn_flex::FlexTensor;
 use highrank_kernels::Floats;
 use highrank_kernels::cpu::{Buffer, Real, contiguous, in_pool, share, slice};
 use pulp::{Arch, Simd, WithSimd};
 
-use super::tensors::take;
-use crate::ops::mix as portable;
+use super::tensors::{take, tensor_of};
 use crate::ops::{MixGradients, MixInputs, MixWanted};
 
 /// Values that a thread takes at a time, at least: some ten microseconds' work.
 const BLOCK: usize = 1 << 15;
-
-/// [`Kernels::mix`](crate::ops::Kernels::mix) on Flex.
-pub(super) fn mix(prior: Floats<Flex>, latent: Floats<Flex>) -> Floats<Flex> {
-    let forward = match (prior.dtype(), latent.dtype()) {
-        (DType::F32, DType::F32) => forward::<f32>,
-        (DType::F64, DType::F64) => forward::<f64>,
-        _ => return portable::mix(prior, latent),
-    };
-    let sizes = Sizes::of(&prior, &latent);
-    Floats::new(forward(&sizes, &contiguous(&prior), &contiguous(&latent)))
-}
-
-/// [`Kernels::mix_backward`](crate::ops::Kernels::mix_backward) on Flex.
-pub(super) fn mix_backward(
-    prior: Floats<Flex>,
-    latent: Floats<Flex>,
-    grad: Floats<Flex>,
-    wanted: MixWanted,
-) -> MixGradients<Floats<Flex>> {
-    let backward = match (prior.dtype(), latent.dtype(), grad.dtype()) {
-        (DType::F32, DType::F32, DType::F32) => backward::<f32>,
-        (DType::F64, DType::F64, DType::F64) => backward::<f64>,
-        _ => return portable::mix_backward(prior, latent, grad, wanted),
-    };
-    let sizes = Sizes::of(&prior, &latent);
-    backward(&sizes, [&prior, &latent, &grad].map(contiguous), wanted)
-}
 
 /// N, K and d.
 pub(super) struct Sizes {
@@ -67,10 +37,13 @@ impl Sizes {
     }
 }
 
-fn forward<T: Real>(sizes: &Sizes, prior: &FlexTensor, latent: &FlexTensor) -> FlexTensor {
+/// [`Kernels::mix`](crate::ops::Kernels::mix) of tensors of type `T`.
+pub(super) fn forward<T: Real>(prior: &Floats<Flex>, latent: &Floats<Flex>) -> Floats<Flex> {
+    let sizes = Sizes::of(prior, latent);
+    let [prior, latent] = [prior, latent].map(contiguous);
     let mut out = Buffer::<T>::new(sizes.tokens * sizes.d);
-    in_pool(|| mixed(sizes, slice(prior), slice(latent), &mut out));
-    out.into_tensor([sizes.tokens, sizes.d])
+    in_pool(|| mixed(&sizes, slice(&prior), slice(&latent), &mut out));
+    tensor_of(out, &[sizes.tokens, sizes.d])
 }
 
 /// `h̄` of all tokens, `[N, d]`, from `[N, K]` and `[N, K·d]`.
@@ -87,17 +60,21 @@ pub(super) fn mixed<T: Real>(sizes: &Sizes, prior: &[T], latent: &[T], out: &mut
     });
 }
 
-fn backward<T: Real>(
-    sizes: &Sizes,
-    [prior, latent, grad]: [FlexTensor; 3],
+/// [`Kernels::mix_backward`](crate::ops::Kernels::mix_backward) of tensors of type `T`.
+pub(super) fn backward<T: Real>(
+    prior: &Floats<Flex>,
+    latent: &Floats<Flex>,
+    grad: &Floats<Flex>,
     wanted: MixWanted,
 ) -> MixGradients<Floats<Flex>> {
-    let Sizes { tokens, components, d } = *sizes;
+    let sizes = Sizes::of(prior, latent);
+    let [prior, latent, grad] = [prior, latent, grad].map(contiguous);
+    let Sizes { tokens, components, d } = sizes;
     let widths = MixInputs { prior: components, latent: components * d };
     let mut made = wanted.zip(widths).map(|(wanted, width)| wanted.then(|| Buffer::<T>::new(tokens * width)));
     let into = MixInputs { prior: made.prior.as_deref_mut(), latent: made.latent.as_deref_mut() };
-    in_pool(|| pull_back(sizes, slice(&prior), slice(&latent), slice(&grad), into));
-    made.zip(widths).map(|(values, width)| Some(Floats::new(values?.into_tensor([tokens, width]))))
+    in_pool(|| pull_back(&sizes, slice(&prior), slice(&latent), slice(&grad), into));
+    made.zip(widths).map(|(values, width)| Some(tensor_of(values?, &[tokens, width])))
 }
 
 /// Writes the gradients that there is room for, `[N, K]` and `[N, K·d]`, for that of all tokens' `h̄`, `[N, d]`.

@@ -39,23 +39,37 @@ mod token;
 mod workers;
 
 use burn::backend::Flex;
+use burn::tensor::DType;
+use highrank_kernels::precision::{self, product_dtype};
 use highrank_kernels::{Floats, Ints, Precision};
 
 use crate::likelihood::LikelihoodKernels;
+use crate::ops::mix as portable;
 use crate::ops::{
-    Gradients, Kernels, LatentArgs, LatentGradients, LatentWanted, Likelihood, MixGradients, MixWanted,
-    Objective, Prediction, Scores, Wanted,
+    Gradients, Kernels, LatentArgs, LatentGradients, LatentWanted, Likelihood, LogProbs, MixGradients,
+    MixWanted, Objective, Prediction, Scores, Wanted, wide,
 };
 
 dispatch_to_kernels!(Flex);
 
 impl Kernels for Flex {
     fn product(lhs: Floats<Self>, rhs: Floats<Self>, precision: Precision) -> Floats<Self> {
-        product::product(lhs, rhs, precision)
+        let types = [lhs.dtype(), rhs.dtype()];
+        match product_dtype(types[0], types[1]) {
+            // f16 is not rounded, though it has more digits than may be left.
+            _ if precision != Precision::Full && types.contains(&DType::F16) => {
+                precision::product(lhs, rhs, precision)
+            }
+            DType::F64 => product::multiply::<f64>(lhs, rhs, precision),
+            _ => product::multiply::<f32>(lhs, rhs, precision),
+        }
     }
 
     fn latent(args: LatentArgs<Floats<Self>>) -> Floats<Self> {
-        latent::latent(args)
+        match wide(args.weight.dtype()) {
+            DType::F64 => latent::forward::<f64>(args),
+            _ => latent::forward::<f32>(args),
+        }
     }
 
     fn latent_backward(
@@ -64,11 +78,18 @@ impl Kernels for Flex {
         grad: Floats<Self>,
         wanted: LatentWanted,
     ) -> LatentGradients<Floats<Self>> {
-        latent::latent_backward(args, output, grad, wanted)
+        match wide(args.weight.dtype()) {
+            DType::F64 => latent::backward::<f64>(args, output, grad, wanted),
+            _ => latent::backward::<f32>(args, output, grad, wanted),
+        }
     }
 
     fn mix(prior: Floats<Self>, latent: Floats<Self>) -> Floats<Self> {
-        mix::mix(prior, latent)
+        match (prior.dtype(), latent.dtype()) {
+            (DType::F32, DType::F32) => mix::forward::<f32>(&prior, &latent),
+            (DType::F64, DType::F64) => mix::forward::<f64>(&prior, &latent),
+            _ => portable::mix(prior, latent),
+        }
     }
 
     fn mix_backward(
@@ -77,7 +98,11 @@ impl Kernels for Flex {
         grad: Floats<Self>,
         wanted: MixWanted,
     ) -> MixGradients<Floats<Self>> {
-        mix::mix_backward(prior, latent, grad, wanted)
+        match (prior.dtype(), latent.dtype(), grad.dtype()) {
+            (DType::F32, DType::F32, DType::F32) => mix::backward::<f32>(&prior, &latent, &grad, wanted),
+            (DType::F64, DType::F64, DType::F64) => mix::backward::<f64>(&prior, &latent, &grad, wanted),
+            _ => portable::mix_backward(prior, latent, grad, wanted),
+        }
     }
 }
 
@@ -87,10 +112,16 @@ impl LikelihoodKernels for Flex {
         objective: Objective<Floats<Self>, Ints<Self>>,
         gradient: Option<(Floats<Self>, Wanted)>,
     ) -> (Scores<Floats<Self>>, Gradients<Floats<Self>>) {
-        score::score(input, objective, gradient)
+        match input.wide() {
+            DType::F64 => score::run::<f64>(input, &objective, gradient),
+            _ => score::run::<f32>(input, &objective, gradient),
+        }
     }
 
     fn predict(input: Likelihood<Floats<Self>>, prediction: Prediction<'_>) -> Option<Floats<Self>> {
-        predict::predict(input, prediction)
+        match input.wide() {
+            DType::F64 => predict::run::<f64>(input, prediction, |row| LogProbs::F64(row)),
+            _ => predict::run::<f32>(input, prediction, |row| LogProbs::F32(row)),
+        }
     }
 }

@@ -1,28 +1,14 @@
 //! Matrix products of tensors, at a stated precision.
 
 use burn::backend::Flex;
-use burn::tensor::DType;
 use burn_flex::FlexTensor;
 use highrank_kernels::cpu::{Buffer, Factor, Real, in_pool, multiply_rounded};
-use highrank_kernels::precision::{self, product_dtype};
 use highrank_kernels::{Floats, Precision};
 
 use super::tensors::{as_factor, factor, tensor_of};
 
-/// [`Kernels::product`](crate::ops::Kernels::product) on Flex.
-pub(super) fn product(lhs: Floats<Flex>, rhs: Floats<Flex>, precision: Precision) -> Floats<Flex> {
-    let types = [lhs.dtype(), rhs.dtype()];
-    match product_dtype(types[0], types[1]) {
-        // f16 is not rounded, though it has more digits than may be left.
-        _ if precision != Precision::Full && types.contains(&DType::F16) => {
-            precision::product(lhs, rhs, precision)
-        }
-        DType::F64 => multiply::<f64>(lhs, rhs, precision),
-        _ => multiply::<f32>(lhs, rhs, precision),
-    }
-}
-
-fn multiply<T: Real>(lhs: Floats<Flex>, rhs: Floats<Flex>, precision: Precision) -> Floats<Flex> {
+/// [`Kernels::product`](crate::ops::Kernels::product) of matrices that become numbers of type `T`.
+pub(super) fn multiply<T: Real>(lhs: Floats<Flex>, rhs: Floats<Flex>, precision: Precision) -> Floats<Flex> {
     let ([rows, _], [_, columns]) = (lhs.dims(), rhs.dims());
     let [lhs, rhs] = [lhs, rhs].map(|matrix| Operand::new(as_factor(matrix, T::dtype())));
     let mut out = Buffer::<T>::new(rows * columns);
@@ -54,10 +40,12 @@ impl Operand {
 
 #[cfg(test)]
 mod tests {
-    use burn::tensor::Device;
+    use burn::tensor::{DType, Device};
+    use highrank_kernels::precision;
 
     use super::*;
     use crate::backends::testing::{primitive, spread};
+    use crate::ops::Kernels;
 
     const TYPES: [DType; 4] = [DType::F64, DType::F32, DType::F16, DType::BF16];
 
@@ -82,7 +70,7 @@ mod tests {
             for (i, lhs) in views(m, k, lhs_type).into_iter().enumerate() {
                 for (j, rhs) in views(k, n, rhs_type).into_iter().enumerate() {
                     for precision in [Precision::Full, Precision::Tf32, Precision::Bf16] {
-                        let got = product(lhs.clone(), rhs.clone(), precision);
+                        let got = <Flex as Kernels>::product(lhs.clone(), rhs.clone(), precision);
                         let want = precision::product(lhs.clone(), rhs.clone(), precision);
                         let what = format!("{lhs_type:?} {i} · {rhs_type:?} {j}, {precision}");
                         assert_eq!((got.dtype(), got.dims()), (want.dtype(), [m, n]), "{what}");

@@ -7,7 +7,6 @@
 use core::ops::Range;
 
 use burn::backend::Flex;
-use burn::tensor::DType;
 use highrank_kernels::cpu::{self, Buffer, Factor, Matrix, Real, in_pool, multiply_rounded, share};
 use highrank_kernels::{Floats, Ints};
 
@@ -25,28 +24,15 @@ use crate::ops::{Gradients, Likelihood, Objective, Scores, Statistic, Targets, W
 /// Values that a thread scales at a time: some microseconds' work.
 const GRAIN: usize = 1 << 14;
 
-/// [`LikelihoodKernels::score`](crate::likelihood::LikelihoodKernels::score) on Flex; half precision by way of f32.
-pub(super) fn score(
+/// [`LikelihoodKernels::score`](crate::likelihood::LikelihoodKernels::score) with sums of type `T`.
+pub(super) fn run<T: Real>(
     input: Likelihood<Floats<Flex>>,
-    objective: Objective<Floats<Flex>, Ints<Flex>>,
+    objective: &Objective<Floats<Flex>, Ints<Flex>>,
     gradient: Option<(Floats<Flex>, Wanted)>,
 ) -> (Scores<Floats<Flex>>, Gradients<Floats<Flex>>) {
-    let sums = input.wide();
     let (upstream, wanted) = gradient.unzip();
-    let (upstream, wanted) = (upstream.map(|x| row_major(x.cast(sums))), wanted.unwrap_or_default());
-    let input = as_read(input);
-    match sums {
-        DType::F64 => run::<f64>(&input, &objective, upstream, wanted),
-        _ => run::<f32>(&input, &objective, upstream, wanted),
-    }
-}
-
-fn run<T: Real>(
-    input: &Likelihood<Floats<Flex>>,
-    objective: &Objective<Floats<Flex>, Ints<Flex>>,
-    upstream: Option<Floats<Flex>>,
-    wanted: Wanted,
-) -> (Scores<Floats<Flex>>, Gradients<Floats<Flex>>) {
+    let (upstream, wanted) = (upstream.map(|x| row_major(x.cast(T::dtype()))), wanted.unwrap_or_default());
+    let input = &as_read(input);
     let call = Call::<T>::new(input, &[]);
     assert_length("upstream gradient", upstream.as_ref(), call.tokens);
     // A map makes the gradient of its parameters in the same pass.

@@ -5,9 +5,9 @@ use highrank_kernels::Floats;
 use highrank_kernels::cpu::{Buffer, LANES, Real, share};
 use pulp::{Arch, Simd, WithSimd};
 
-use super::predict;
 use super::row::sums;
 use super::tensors::{row_major, values};
+use crate::likelihood::LikelihoodKernels;
 use crate::ops::{Likelihood, Prediction};
 
 /// What a chunk's tokens are compared with.
@@ -26,7 +26,7 @@ pub(super) enum Teacher<T> {
 impl<T: Real> Teacher<T> {
     /// - masked: the student's masked words, if a divergence is to become a cross-entropy
     pub(super) fn new(of_chunk: Likelihood<Floats<Flex>>, vocab: usize, masked: Option<&[usize]>) -> Self {
-        let log_probs = predict::predict(of_chunk, Prediction::LogProbs).expect("a tensor was asked for");
+        let log_probs = Flex::predict(of_chunk, Prediction::LogProbs).expect("a tensor was asked for");
         let log_probs = row_major(log_probs.cast(T::dtype()));
         let Some(masked) = masked else { return Self::LogProbs(log_probs) };
         let log_probs = values::<T>(&log_probs);

@@ -17,7 +17,6 @@ mod tests;
 use core::ops::Range;
 
 use burn::backend::Flex;
-use burn::tensor::DType;
 use highrank_kernels::Floats;
 use highrank_kernels::cpu::{Buffer, Real, in_pool};
 
@@ -31,15 +30,10 @@ use rows::{ChunkRows, Read};
 /// Multiplications that one thread does before another one is awake.
 const SHORT: usize = 1 << 17;
 
-/// [`LikelihoodKernels::predict`](crate::likelihood::LikelihoodKernels::predict) on Flex.
-pub(super) fn predict(input: Likelihood<Floats<Flex>>, prediction: Prediction<'_>) -> Option<Floats<Flex>> {
-    match input.wide() {
-        DType::F64 => run::<f64>(input, prediction, |row| LogProbs::F64(row)),
-        _ => run::<f32>(input, prediction, |row| LogProbs::F32(row)),
-    }
-}
-
-fn run<T: Real>(
+/// [`LikelihoodKernels::predict`](crate::likelihood::LikelihoodKernels::predict) with sums of type `T`.
+///
+/// - log_probs: a row as readers are given it
+pub(super) fn run<T: Real>(
     input: Likelihood<Floats<Flex>>,
     prediction: Prediction<'_>,
     log_probs: fn(&[T]) -> LogProbs<'_>,
