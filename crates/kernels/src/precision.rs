@@ -143,31 +143,8 @@ pub fn product<B: Rounding>(lhs: Floats<B>, rhs: Floats<B>, precision: Precision
 #[cfg(all(test, feature = "flex"))]
 mod tests {
     use super::*;
-    use crate::rounding::tests::expected;
     use burn::tensor::{Device, TensorData};
     use serde::de::value::{Error, StrDeserializer};
-
-    fn round(precision: Precision, values: &[f32], dtype: DType) -> Vec<f64> {
-        let data = TensorData::new(values.to_vec(), [values.len()]);
-        let x = Tensor::<1>::from_data(data, (&Device::flex(), dtype));
-        assert_eq!(x.dtype(), dtype);
-        precision.round(x).into_data().iter::<f64>().collect()
-    }
-
-    #[test]
-    fn rounds_to_the_nearest_number_with_so_many_digits() {
-        let mut values: Vec<f32> =
-            (0..2000).map(|i| (i as f32 * 0.731).sin() * 2f32.powi(i % 41 - 20)).collect();
-        values.extend([0.0, 1.0, -1.0, 1.0 + 2f32.powi(-8), 1.0 + 3.0 * 2f32.powi(-8), 1.0 - 2f32.powi(-9)]);
-        for dtype in [DType::F32, DType::F64] {
-            let as_is: Vec<f64> = values.iter().map(|x| f64::from(*x)).collect();
-            assert_eq!(round(Precision::Full, &values, dtype), as_is);
-            for (precision, digits) in [(Precision::Tf32, 11), (Precision::Bf16, 8)] {
-                let want: Vec<f64> = values.iter().map(|x| f64::from(expected(*x, digits))).collect();
-                assert_eq!(round(precision, &values, dtype), want, "{precision} {dtype:?}");
-            }
-        }
-    }
 
     #[test]
     fn sums_of_half_precision_are_in_f32() {

@@ -142,12 +142,12 @@ fn a_gradient_passes_as_if_nothing_were_rounded() {
 #[cfg(feature = "flex")]
 #[test]
 fn any_layout_is_rounded() {
+    use crate::Precision::{Bf16, Full, Tf32};
+
     let device = Device::flex();
     // More than a block of numbers, in shared memory and alone.
     let from: Vec<f32> = (0..300 * 200).map(|i| (i as f32 * 0.731).sin() * 1e3).collect();
     let whole = Tensor::<2>::from_data(TensorData::new(from.clone(), [300, 200]), &device);
-    let round = |x: Tensor<2>| values(crate::Precision::Bf16.round(x));
-    let want = |x: Tensor<2>| values(x).into_iter().map(|x| expected(x, 8)).collect::<Vec<_>>();
     let views = [
         whole.clone(),
         whole.clone().transpose(),
@@ -156,12 +156,16 @@ fn any_layout_is_rounded() {
         whole.clone().slice([5..6, 0..200]).expand([4, 200]),
         whole.clone().flip([0, 1]),
     ];
-    for (i, view) in views.into_iter().enumerate() {
-        assert_eq!(round(view.clone()), want(view), "view {i}");
+    for (precision, digits) in [(Full, 24), (Tf32, 11), (Bf16, 8)] {
+        let round = |x: Tensor<2>| values(precision.round(x));
+        let want = |x: Tensor<2>| values(x).into_iter().map(|x| expected(x, digits)).collect::<Vec<_>>();
+        for (i, view) in views.clone().into_iter().enumerate() {
+            assert_eq!(round(view.clone()), want(view), "view {i}, {precision}");
+        }
+        assert_eq!(values(whole.clone()), from, "shared memory is left alone");
+        let alone = || Tensor::<2>::from_data(TensorData::new(from.clone(), [300, 200]), &device);
+        assert_eq!(round(alone()), want(alone()), "{precision}");
+        assert_eq!(round(alone().transpose()), want(alone().transpose()), "{precision}");
+        assert!(round(Tensor::empty([0, 3], &device)).is_empty());
     }
-    assert_eq!(values(whole), from, "shared memory is left alone");
-    let alone = || Tensor::<2>::from_data(TensorData::new(from.clone(), [300, 200]), &device);
-    assert_eq!(round(alone()), want(alone()));
-    assert_eq!(round(alone().transpose()), want(alone().transpose()));
-    assert!(round(Tensor::empty([0, 3], &device)).is_empty());
 }

@@ -1,4 +1,4 @@
-//! The likelihood of contexts with gates: Flex's kernel against the portable body, and that against finite differences.
+//! The likelihood of contexts with gates: Flex's kernel against the portable body.
 
 use std::array::from_fn;
 
@@ -175,38 +175,6 @@ fn only_what_is_wanted_is_made() {
                 assert_close(NAMES[i], &values(&native), &values(&portable), 1e-13);
             }
         }
-    }
-}
-
-#[test]
-fn every_gradient_matches_central_differences() {
-    let (goal, dtype) = (goal(SMALL, 0.125), DType::F64);
-    let base = input(SMALL, dtype, Precision::Full);
-    let upstream = upstream(SMALL, dtype);
-    let (_, gradients) = Flex::score(base.clone(), goal.clone(), Some((upstream.clone(), Wanted::ALL)));
-    let gradients = gradients.into_array();
-    // The places of `Likelihood::map`'s tensors among the gradients.
-    for (number, i) in [7, 8, 9, 10, 11, 12, 4, 5].into_iter().enumerate() {
-        let gradient = gradients[i].clone().expect("a gradient that was asked for");
-        let direction = match gradient.shape().num_dims() {
-            1 => tensor(gradient.dims::<1>(), 20 + i, 1.0, dtype),
-            _ => tensor(gradient.dims::<2>(), 20 + i, 1.0, dtype),
-        };
-        let moved = |step: f64| {
-            let mut place = 0;
-            let input = base.clone().map(|tensor| {
-                place += 1;
-                match place == number + 1 {
-                    true => tensor + direction.clone().mul_scalar(step),
-                    false => tensor,
-                }
-            });
-            values(&(Flex::score(input, goal.clone(), None).0.loss * upstream.clone()).sum())[0]
-        };
-        let numeric = (moved(1e-6) - moved(-1e-6)) / 2e-6;
-        let exact = values(&(gradient * direction.clone()).sum())[0];
-        assert!((numeric - exact).abs() < 1e-7 * exact.abs().max(1.0), "{}: {exact}, {numeric}", NAMES[i]);
-        assert!(exact.abs() > 1e-3, "{}: the direction shows nothing", NAMES[i]);
     }
 }
 

@@ -1,11 +1,11 @@
 //! The mixed context's kernel and its backward pass against the composed formula.
 
-use burn::backend::{Dispatch, Flex};
+use burn::backend::Flex;
 use burn::tensor::{DType, Device};
 use highrank_kernels::Floats;
 
 use super::testing::{assert_close, on_threads, primitive, spread, values};
-use crate::ops::{Kernels, MixGradients, MixWanted, OutputOps, mix};
+use crate::ops::{Kernels, MixGradients, MixWanted, mix};
 
 /// N, K and d: single ones, rows that no vector fills, and more tokens than a block.
 const SIZES: [[usize; 3]; 6] = [[1, 1, 1], [3, 1, 7], [5, 4, 33], [2, 15, 280], [301, 3, 40], [1, 2, 20_000]];
@@ -55,26 +55,6 @@ fn only_what_is_wanted_is_made() {
         for made in [native, portable] {
             assert_eq!((made.prior.is_some(), made.latent.is_some()), (prior, latent));
         }
-    }
-}
-
-#[test]
-fn the_operation_is_differentiated_as_the_composed_formula() {
-    let run = |form: fn(Floats, Floats) -> Floats| {
-        let device = Device::flex().autodiff();
-        let prior = spread::<2>([6, 3], 1, &device, DType::F64).require_grad();
-        let latent = spread::<2>([6, 21], 2, &device, DType::F64).require_grad();
-        let output = form(prior.clone().into(), latent.clone().into()).tensor::<2>();
-        let store = (output.clone() * spread([6, 7], 5, &device, DType::F64)).sum().backward();
-        [output.inner(), prior.grad(&store).unwrap(), latent.grad(&store).unwrap()]
-            .map(|made| made.into_data().iter::<f64>().collect::<Vec<_>>())
-    };
-    let want = run(mix::mix);
-    let got = run(|prior, latent| {
-        Floats::new(<Dispatch as OutputOps>::mix(prior.into_primitive(), latent.into_primitive()))
-    });
-    for (what, (got, want)) in ["output", "prior", "latent"].iter().zip(got.iter().zip(&want)) {
-        assert_close(what, got, want, 4e-15);
     }
 }
 
