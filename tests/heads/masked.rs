@@ -322,7 +322,7 @@ fn a_masked_target_has_an_infinite_nll() {
     });
 }
 
-/// Of targets with weight 0 nothing counts, not even that they are masked.
+/// Of targets with weight 0 nothing counts, not even that they are masked; with any weight a masked one is impossible.
 #[test]
 fn a_masked_word_of_weight_0_is_as_good_as_any_other() {
     everywhere(|config, by, on| {
@@ -331,14 +331,16 @@ fn a_masked_word_of_weight_0_is_as_good_as_any_other() {
         let words: Vec<i64> = words.to_data().iter::<i64>().collect();
         // A word that is not masked has no weight either.
         let other = kept()[2];
-        let classes: Vec<f64> = (0..VOCAB)
-            .map(|word| if is_masked(word) || word as i64 == other { 0.0 } else { 0.5 + word as f64 / 8.0 })
-            .collect();
-        let classes = Tensor::<1>::from_data(TensorData::new(classes, [VOCAB]), on);
-        let run = |options: LossOptions, without: [i64; 2]| {
+        let classes = |of_first_masked: f64| {
+            let mut weights: Vec<f64> = (0..VOCAB).map(|word| 0.5 + word as f64 / 8.0).collect();
+            MASKED.iter().for_each(|word| weights[*word] = 0.0);
+            (weights[other as usize], weights[MASKED[0]]) = (0.0, of_first_masked);
+            Tensor::<1>::from_data(TensorData::new(weights, [VOCAB]), on)
+        };
+        let run = |options: LossOptions, without: [i64; 2], of_first_masked: f64| {
             let mut words = words.clone();
             [words[1], words[4]] = without;
-            let options = options.with_class_weights(classes.clone()).with_per_token(true);
+            let options = options.with_class_weights(classes(of_first_masked)).with_per_token(true);
             let hidden = tensor([TOKENS, config.d_hidden], 1, on).require_grad();
             let made = full.loss_with(hidden.clone(), ints(&words, [TOKENS], on.0), &options);
             let losses = [values(made.value.clone()), values(made.per_token.unwrap())].concat();
@@ -373,10 +375,17 @@ fn a_masked_word_of_weight_0_is_as_good_as_any_other() {
                 |options: LossOptions| options.with_z_loss(0.05),
                 |options: LossOptions| options.with_entropy_bonus(0.1),
             ] {
-                let (got, want) = (run(more(got.clone()), masked), run(more(want.clone()), others));
+                let impossible = run(more(got.clone()), masked, 0.5);
+                let [got, want] = [(&got, masked), (&want, others)]
+                    .map(|(options, without)| run(more(options.clone()), without, 0.0));
                 let what = format!("{config:?}, {by:?}, targets {kind}");
                 assert!(got.iter().all(|x| x.is_finite()), "{what}: {got:?}");
                 assert_close(&got, &want, 1e-12, &what);
+                for (n, loss) in impossible[1..=TOKENS].iter().enumerate() {
+                    let has_it = if kind == 0 { n == 1 } else { n % 2 == 0 };
+                    let is_right = if has_it { *loss == f64::INFINITY } else { loss.is_finite() };
+                    assert!(is_right, "{what}: token {n} has {loss}");
+                }
             }
         }
     });

@@ -457,60 +457,6 @@ fn a_distribution_with_a_masked_word_has_an_infinite_loss_and_disturbs_no_other(
     }
 }
 
-/// What has weight 0 adds nothing to a loss, however impossible it is.
-#[test]
-fn masked_words_of_weight_0_add_nothing() {
-    let dtype = DType::F64;
-    for components in [1, 3] {
-        let model = Model { masked: true, ..Model::new(MapFunction::Identity, components, 41) };
-        let (input, weights) = (model.input(dtype), class_weights(&model, dtype));
-        // Both are masked. The first has weight 0, the second 0.5.
-        for (word, is_impossible) in [(20usize, false), (1, true)] {
-            let mut words = model.words();
-            words[2] = word as i64;
-            let ids = (0..TOKENS as i64).flat_map(|token| [2 * token, word as i64]).collect();
-            let probs = (0..TOKENS).flat_map(|token| [0.5, if token == 2 { 0.25 } else { 0.0 }]).collect();
-            let mut rows = values(&distributions(&model, dtype));
-            rows[2 * model.vocab + word] = 1.0 / 64.0;
-            let unmasked = || integers(model.words(), [TOKENS]);
-            let all = [
-                Targets::Words(integers(words, [TOKENS])),
-                Targets::Teacher {
-                    words: unmasked(),
-                    ids: integers(ids, [TOKENS, 2]),
-                    probs: floats(probs, [TOKENS, 2], dtype),
-                },
-                Targets::Distributions {
-                    words: unmasked(),
-                    rows: floats(rows, [TOKENS, model.vocab], dtype),
-                },
-            ];
-            for (kind, targets) in all.into_iter().enumerate() {
-                for (label_smoothing, z_loss) in [(0.125, 0.0), (0.0, 0.25)] {
-                    let class_weights = Some(weights.clone());
-                    let targets = targets.clone();
-                    let goal =
-                        Objective { label_smoothing, z_loss, class_weights, ..Objective::new(targets) };
-                    let what = format!("{components} components, word {word}, targets {kind}, {z_loss}");
-                    let (got, want) = (native(&input, &goal), composed(&input, &goal));
-                    for made in [&got, &want] {
-                        for (token, loss) in values(&made.0.loss).into_iter().enumerate() {
-                            let is_infinite = is_impossible && token == 2;
-                            let is_right = if is_infinite { loss == f64::INFINITY } else { loss.is_finite() };
-                            assert!(is_right, "{what}: token {token} has {loss}");
-                        }
-                    }
-                    if !is_impossible {
-                        for (got, want) in parts(&got).0.iter().zip(&parts(&want).0) {
-                            assert!(error(got, want) <= 1e-13, "{what}: {got:?} against {want:?}");
-                        }
-                    }
-                }
-            }
-        }
-    }
-}
-
 #[test]
 #[should_panic(expected = "distributions of shape Shape { dims: [5, 40] } for 5 tokens and 41 words")]
 fn distributions_over_other_words_are_refused() {
