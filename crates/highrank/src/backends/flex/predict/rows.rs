@@ -1,4 +1,4 @@
-//! A chunk's rows, spread over threads: by tokens, or by runs of words where there are few tokens.
+//! A chunk's rows, spread over threads: by tokens, and by runs of words as well where there are few tokens.
 
 use highrank_kernels::cpu::{Buffer, Real, share, share_with};
 use pulp::{Arch, Simd, WithSimd};
@@ -40,100 +40,67 @@ impl<T: Real> ChunkRows<'_, T> {
         &self.log_prior[n * self.of_token..(n + 1) * self.of_token]
     }
 
-    /// Does a step with each run of some rows, one after the other; leaves the runs' sums, `[rows, runs]`.
-    fn step(&self, rows: &mut [T], sums: &mut [LogSumExp], step: Step) {
-        let (logits, arch) = (self.logits, Arch::new());
-        for ((_, first, run), sum) in runs_of(rows, logits.vocab).zip(sums) {
-            *sum = arch.dispatch(Run { logits, first, run, step });
-        }
+    /// Does `work` for each of a token's jobs: threads share them if they share the chunk's rows.
+    fn each<J: Send>(&self, jobs: impl Iterator<Item = J>, work: impl Fn(J) + Sync) {
+        if self.is_thin() { share(jobs, work) } else { jobs.for_each(work) }
     }
 
-    /// Does a step with each run of rows that threads share, each with its row's number; the runs' sums, `[rows, runs]`.
-    fn step_shared(&self, rows: &mut [T], step: impl Fn(usize) -> Step + Sync) -> Vec<LogSumExp> {
+    /// Does a step with each run of a token's rows; the runs' sums, `[rows, runs]`.
+    fn step(&self, rows: &mut [T], step: Step) -> Vec<LogSumExp> {
         let (logits, arch) = (self.logits, Arch::new());
-        let runs: Vec<_> = runs_of(rows, logits.vocab).collect();
-        let mut sums = vec![LogSumExp::NONE; runs.len()];
-        share(runs.into_iter().zip(&mut sums), |((row, first, run), sum)| {
-            *sum = arch.dispatch(Run { logits, first, run, step: step(row) });
+        let mut sums = vec![LogSumExp::NONE; rows.len() / logits.vocab * logits.runs()];
+        let runs = rows.chunks_exact_mut(logits.vocab).flat_map(|row| row.chunks_mut(RUN).enumerate());
+        self.each(runs.zip(&mut sums), |((i, run), sum)| {
+            *sum = arch.dispatch(Run { logits, first: i * RUN, run, step });
         });
         sums
     }
 
     /// Turns products into logits, −∞ for masked words.
     pub(super) fn logits(&self, rows: &mut [T]) {
-        self.step_shared(rows, |_| Step::Logits);
+        share(rows.chunks_exact_mut(self.logits.vocab), |row| {
+            self.step(row, Step::Logits);
+        });
     }
 
     /// Turns the products of one row a token into log-probabilities, and has them read.
     pub(super) fn singles(&self, rows: &mut [T], read: Read<'_, T>) {
-        let (logits, vocab) = (self.logits, self.logits.vocab);
-        if !self.is_thin() {
-            let no_sums = || vec![LogSumExp::NONE; logits.runs()];
-            share_with(rows.chunks_exact_mut(vocab).enumerate(), no_sums, |sums, (n, row)| {
-                self.step(row, sums, Step::Measure);
-                let whole = LogSumExp::of(sums);
-                self.step(row, sums, Step::Normalise(whole));
-                read(self.first + n, row);
-            });
-            return;
-        }
-        let sums = self.step_shared(rows, |_| Step::Measure);
-        let wholes: Vec<_> = sums.chunks_exact(logits.runs()).map(LogSumExp::of).collect();
-        self.step_shared(rows, |row| Step::Normalise(wholes[row]));
-        share(rows.chunks_exact(vocab).enumerate(), |(n, row)| read(self.first + n, row));
+        share(rows.chunks_exact_mut(self.logits.vocab).enumerate(), |(n, row)| {
+            let whole = LogSumExp::of(&self.step(row, Step::Measure));
+            self.step(row, Step::Normalise(whole));
+            read(self.first + n, row);
+        });
     }
 
     /// Writes the log-probabilities `[tokens, V]` of mixtures, for the products of their components.
     pub(super) fn mixtures(&self, rows: &mut [T], out: &mut [T]) {
-        let (logits, vocab, arch) = (self.logits, self.logits.vocab, Arch::new());
-        let of_token = self.of_token * vocab;
-        if !self.is_thin() {
-            let tokens = rows.chunks_exact_mut(of_token).zip(out.chunks_exact_mut(vocab));
-            share_with(
-                tokens.enumerate(),
-                || MixtureBuffers::new(logits, self.of_token),
-                |buffers, (n, (rows, out))| self.mixture(n, rows, buffers, out),
-            );
-            return;
-        }
-        let sums = self.step_shared(rows, |_| Step::Exponentials);
-        let mut weights = vec![Weight::default(); sums.len()];
-        let of_weights = self.of_token * logits.runs();
-        for (n, weights) in weights.chunks_exact_mut(of_weights).enumerate() {
-            weigh(&sums[n * of_weights..(n + 1) * of_weights], self.log_prior(n), weights);
-        }
-        share(runs_of(out, vocab), |(n, first, out)| {
-            let rows = &rows[n * of_token..(n + 1) * of_token];
-            let weights = &weights[n * of_weights + first / RUN * self.of_token..][..self.of_token];
-            arch.dispatch(Mix { logits, rows, first, weights, out });
-        });
+        let vocab = self.logits.vocab;
+        let tokens = rows.chunks_exact_mut(self.of_token * vocab).zip(out.chunks_exact_mut(vocab));
+        share(tokens.enumerate(), |(n, (rows, out))| self.mixture(n, rows, out));
     }
 
     /// Writes the log-probabilities of one mixture; its rows become exponentials.
-    fn mixture(&self, n: usize, rows: &mut [T], buffers: &mut MixtureBuffers<T>, out: &mut [T]) {
+    fn mixture(&self, n: usize, rows: &mut [T], out: &mut [T]) {
         let (logits, arch) = (self.logits, Arch::new());
-        let MixtureBuffers { sums, weights } = buffers;
-        self.step(rows, sums, Step::Exponentials);
-        weigh(sums, self.log_prior(n), weights);
-        for (i, (out, weights)) in out.chunks_mut(RUN).zip(weights.chunks_exact(self.of_token)).enumerate() {
+        let sums = self.step(rows, Step::Exponentials);
+        let mut weights = vec![Weight::default(); sums.len()];
+        weigh(&sums, self.log_prior(n), &mut weights);
+        let runs = out.chunks_mut(RUN).zip(weights.chunks_exact(self.of_token)).enumerate();
+        let rows = &*rows;
+        self.each(runs, |(i, (out, weights))| {
             arch.dispatch(Mix { logits, rows, first: i * RUN, weights, out });
-        }
+        });
     }
 
     /// Has the log-probabilities of mixtures read.
     pub(super) fn read_mixtures(&self, rows: &mut [T], read: Read<'_, T>) {
-        let (logits, vocab) = (self.logits, self.logits.vocab);
-        if self.is_thin() {
-            let mut out = Buffer::new(self.tokens * vocab);
-            self.mixtures(rows, &mut out);
-            share(out.chunks_exact(vocab).enumerate(), |(n, row)| read(self.first + n, row));
-            return;
-        }
+        let vocab = self.logits.vocab;
+        let tokens = rows.chunks_exact_mut(self.of_token * vocab).enumerate();
         share_with(
-            rows.chunks_exact_mut(self.of_token * vocab).enumerate(),
-            || (MixtureBuffers::new(logits, self.of_token), Buffer::new(vocab)),
-            |(buffers, out), (n, rows)| {
-                self.mixture(n, rows, buffers, out);
+            tokens,
+            || Buffer::new(vocab),
+            |out, (n, rows)| {
+                self.mixture(n, rows, out);
                 read(self.first + n, out);
             },
         );
@@ -141,31 +108,13 @@ impl<T: Real> ChunkRows<'_, T> {
 
     /// Draws a word of each token, for the products of its only row.
     pub(super) fn draw(&self, rows: &mut [T], numbers: &[f64], drawn: &mut [Drawn]) {
-        let (logits, vocab, arch) = (self.logits, self.logits.vocab, Arch::new());
-        if self.is_thin() {
-            let sums = self.step_shared(rows, |_| Step::Measure);
-            let rows = rows.chunks_exact(vocab).zip(sums.chunks_exact(logits.runs()));
-            for ((row, sums), (number, drawn)) in rows.zip(numbers.iter().zip(drawn)) {
-                *drawn = arch.dispatch(Pick { row, sums, number: *number });
-            }
-            return;
-        }
-        share_with(
-            rows.chunks_exact_mut(vocab).zip(numbers).zip(drawn),
-            || vec![LogSumExp::NONE; logits.runs()],
-            |sums, ((row, number), drawn)| {
-                self.step(row, sums, Step::Measure);
-                *drawn = arch.dispatch(Pick { row, sums, number: *number });
-            },
-        );
+        let arch = Arch::new();
+        let tokens = rows.chunks_exact_mut(self.logits.vocab).zip(numbers).zip(drawn);
+        share(tokens, |((row, number), drawn)| {
+            let sums = self.step(row, Step::Measure);
+            *drawn = arch.dispatch(Pick { row, sums: &sums, number: *number });
+        });
     }
-}
-
-/// The runs of all rows, each with its row's number and its first word.
-fn runs_of<T>(rows: &mut [T], vocab: usize) -> impl Iterator<Item = (usize, usize, &mut [T])> {
-    rows.chunks_mut(vocab)
-        .enumerate()
-        .flat_map(|(row, values)| values.chunks_mut(RUN).enumerate().map(move |(i, run)| (row, i * RUN, run)))
 }
 
 /// What is done to a run.
@@ -198,20 +147,5 @@ impl<T: Real> WithSimd for Run<'_, '_, T> {
             Step::Normalise(whole) => logits.normalise(first, run, whole),
         }
         LogSumExp::NONE
-    }
-}
-
-/// What a thread works with, mixture by mixture.
-struct MixtureBuffers<T> {
-    /// `[K, runs]`
-    sums: Vec<LogSumExp>,
-    /// `[runs, K]`
-    weights: Vec<Weight<T>>,
-}
-
-impl<T: Real> MixtureBuffers<T> {
-    fn new(logits: &MappedLogits<'_, T>, components: usize) -> Self {
-        let runs = components * logits.runs();
-        Self { sums: vec![LogSumExp::NONE; runs], weights: vec![Weight::default(); runs] }
     }
 }
