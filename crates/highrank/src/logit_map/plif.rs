@@ -186,7 +186,8 @@ mod cpu {
     use std::sync::Arc;
 
     use highrank_kernels::cpu::{Buffer, Real, in_pool, share, sigmoid, softplus};
-    use pulp::{Arch, Simd, WithSimd};
+    use highrank_kernels::vectorised;
+    use pulp::Arch;
 
     use super::super::cpu::{CpuBody, OnCpu};
     use super::{Function, tables};
@@ -207,33 +208,6 @@ mod cpu {
         delta: T,
         /// `1 / delta`. At a knot, where rounding decides between two pieces, both give the same value.
         inverse: T,
-    }
-
-    /// `x ← softplus(x)`.
-    struct Softplus<'a, T>(&'a mut [T]);
-
-    impl<T: Real> WithSimd for Softplus<'_, T> {
-        type Output = ();
-
-        #[inline(always)]
-        fn with_simd<S: Simd>(self, _simd: S) {
-            self.0.iter_mut().for_each(|x| *x = softplus(*x));
-        }
-    }
-
-    /// `y ← y σ(x)`.
-    struct TimesSigmoid<'a, T> {
-        values: &'a mut [T],
-        of: &'a [T],
-    }
-
-    impl<T: Real> WithSimd for TimesSigmoid<'_, T> {
-        type Output = ();
-
-        #[inline(always)]
-        fn with_simd<S: Simd>(self, _simd: S) {
-            self.values.iter_mut().zip(self.of).for_each(|(y, x)| *y *= sigmoid(*x));
-        }
     }
 
     /// The pieces of a block of logits, and the distance of each from its piece's left end.
@@ -268,7 +242,7 @@ mod cpu {
             let arch = Arch::new();
             let mut starts = vec![0.0; slopes.len().div_ceil(RUN)];
             share(slopes.chunks_mut(RUN).zip(&mut starts), |(slopes, start)| {
-                arch.dispatch(Softplus(slopes));
+                vectorised!(arch, |slopes: &'a mut [T]| slopes.iter_mut().for_each(|x| *x = softplus(*x)));
                 *start = slopes.iter().map(|slope| delta * slope.wide()).sum();
             });
             let mut value = offset[0].wide() - slopes[0].wide() * bound;
@@ -384,7 +358,9 @@ mod cpu {
                 if run == 0 {
                     d_raw[0] = T::of(d_raw[0].wide() - self.bound.wide() * total);
                 }
-                arch.dispatch(TimesSigmoid { values: d_raw, of: raw_slopes });
+                vectorised!(arch, |d_raw: &'a mut [T], raw_slopes: &'a [T]| {
+                    d_raw.iter_mut().zip(raw_slopes).for_each(|(y, x)| *y *= sigmoid(*x));
+                });
             });
         }
     }

@@ -17,6 +17,7 @@ mod product;
 mod real;
 mod rounding;
 mod threads;
+mod vectorised;
 mod vectors;
 
 pub use buffer::{Buffer, clear};

@@ -7,7 +7,8 @@ use core::ops::Range;
 use burn::backend::Flex;
 use highrank_kernels::Floats;
 use highrank_kernels::cpu::{LANES, Real, share};
-use pulp::{Arch, Simd, WithSimd};
+use highrank_kernels::vectorised;
+use pulp::Arch;
 
 use super::row::{Lanes, total};
 use super::tensors::{take, values};
@@ -90,13 +91,37 @@ impl<'a, T: Real> GateRows<'a, T> {
 
     /// Of one token: adds its offset to its row of logits.
     pub(super) fn add_to(&mut self, row: &mut [T]) {
-        Arch::new().dispatch(Forward {
-            prior: self.prior(),
-            base: *self.base.first_chunk().expect("three gates"),
-            bias: self.bias,
-            products: self.products,
-            gates: self.gates,
-            row,
+        let (prior, base) = (self.prior(), *self.base.first_chunk().expect("three gates"));
+        let (bias, products, gates) = (self.bias, &*self.products, &mut *self.gates);
+        vectorised!(Arch::new(), |prior: [T; COMPONENTS],
+                                  base: [T; GATES],
+                                  bias: &'a [T],
+                                  products: &'a [T],
+                                  gates: &'a mut [T],
+                                  row: &'a mut [T]| {
+            let (products, bias, gates) = (three(products), three(bias), three_mut(gates));
+            let row = &mut row[..bias[0].len()];
+            for first in (0..row.len()).step_by(LANES) {
+                let mut all = [[T::ZERO; LANES]; GATES];
+                for j in 0..GATES {
+                    let (logits, bias) = (load(gates[j], first), load(bias[j], first));
+                    for i in 0..LANES {
+                        all[j][i] = stored(logits[i] + base[j] + bias[i]);
+                    }
+                    store(gates[j], first, &all[j]);
+                }
+                let [d1, d2, d3] = products.map(|row| load(row, first));
+                let mut block = load(row, first);
+                for i in 0..LANES {
+                    let ([one, not_one], [two, not_two]) =
+                        (open_and_closed(all[0][i]), open_and_closed(all[1][i]));
+                    let [three, _] = open_and_closed(all[2][i]);
+                    let (left, right) = (one * two - prior[0], one * not_two - prior[1]);
+                    let below = not_one * three - prior[2];
+                    block[i] += left.mul_add(d1[i], right.mul_add(d2[i], below * d3[i]));
+                }
+                store(row, first, &block);
+            }
         });
     }
 
@@ -106,7 +131,46 @@ impl<'a, T: Real> GateRows<'a, T> {
         let prior = self.prior();
         let Some(sums) = self.sums.first_mut() else { return };
         let (products, gates) = (&mut *self.products, &mut *self.gates);
-        *sums = Arch::new().dispatch(Backward { prior, products, gates, row, scale });
+        *sums = vectorised!(Arch::new(), |prior: [T; COMPONENTS],
+                                          products: &'a mut [T],
+                                          gates: &'a mut [T],
+                                          row: &'a [T],
+                                          scale: T|
+         -> TokenSums<T> {
+            let (products, gates) = (three_mut(products), three_mut(gates));
+            let row = &row[..products[0].len()];
+            let mut leaves = [[T::ZERO; LANES]; GATES];
+            let mut nodes = [[T::ZERO; LANES]; GATES];
+            for first in (0..row.len()).step_by(LANES) {
+                let grad = load(row, first);
+                let mut d = [0, 1, 2].map(|j: usize| load(products[j], first));
+                let mut l = [0, 1, 2].map(|j: usize| load(gates[j], first));
+                for i in 0..LANES {
+                    let g = grad[i] * scale;
+                    let ([one, not_one], [two, not_two]) =
+                        (open_and_closed(l[0][i]), open_and_closed(l[1][i]));
+                    let [three, not_three] = open_and_closed(l[2][i]);
+                    let [p1, p2, p3] = [g * d[0][i], g * d[1][i], g * d[2][i]];
+                    d[0][i] = g * (one * two - prior[0]);
+                    d[1][i] = g * (one * not_two - prior[1]);
+                    d[2][i] = g * (not_one * three - prior[2]);
+                    l[0][i] = one * not_one * (two * p1 + not_two * p2 - three * p3);
+                    l[1][i] = two * not_two * one * (p1 - p2);
+                    l[2][i] = three * not_three * not_one * p3;
+                    leaves[0][i] += p1;
+                    leaves[1][i] += p2;
+                    leaves[2][i] += p3;
+                    for j in 0..GATES {
+                        nodes[j][i] += l[j][i];
+                    }
+                }
+                for j in 0..GATES {
+                    store(products[j], first, &d[j]);
+                    store(gates[j], first, &l[j]);
+                }
+            }
+            TokenSums { leaves: leaves.map(total), gates: nodes.map(total) }
+        });
     }
 }
 
@@ -170,103 +234,4 @@ fn open_and_closed<T: Real>(stored: T) -> [T; 2] {
     // By the sign alone, as the smaller may be 0.
     let is_open = stored.has_minus();
     [if is_open { larger } else { smaller }, if is_open { smaller } else { larger }]
-}
-
-/// One token: `row += e`.
-struct Forward<'r, T> {
-    prior: [T; COMPONENTS],
-    base: [T; GATES],
-    /// `[3, S]`
-    bias: &'r [T],
-    /// `[3, S]`
-    products: &'r [T],
-    /// `[3, S]`
-    gates: &'r mut [T],
-    /// `[V]`
-    row: &'r mut [T],
-}
-
-impl<T: Real> WithSimd for Forward<'_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, _simd: S) {
-        let Self { prior, base, bias, products, gates, row } = self;
-        let (products, bias, gates) = (three(products), three(bias), three_mut(gates));
-        let row = &mut row[..bias[0].len()];
-        for first in (0..row.len()).step_by(LANES) {
-            let mut all = [[T::ZERO; LANES]; GATES];
-            for j in 0..GATES {
-                let (logits, bias) = (load(gates[j], first), load(bias[j], first));
-                for i in 0..LANES {
-                    all[j][i] = stored(logits[i] + base[j] + bias[i]);
-                }
-                store(gates[j], first, &all[j]);
-            }
-            let [d1, d2, d3] = products.map(|row| load(row, first));
-            let mut block = load(row, first);
-            for i in 0..LANES {
-                let ([one, not_one], [two, not_two]) =
-                    (open_and_closed(all[0][i]), open_and_closed(all[1][i]));
-                let [three, _] = open_and_closed(all[2][i]);
-                let (left, right) = (one * two - prior[0], one * not_two - prior[1]);
-                let below = not_one * three - prior[2];
-                block[i] += left.mul_add(d1[i], right.mul_add(d2[i], below * d3[i]));
-            }
-            store(row, first, &block);
-        }
-    }
-}
-
-/// One token: its rows become their own gradients.
-struct Backward<'r, T> {
-    prior: [T; COMPONENTS],
-    /// `[3, S]`
-    products: &'r mut [T],
-    /// `[3, S]`
-    gates: &'r mut [T],
-    /// `[V]`
-    row: &'r [T],
-    scale: T,
-}
-
-impl<T: Real> WithSimd for Backward<'_, T> {
-    type Output = TokenSums<T>;
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, _simd: S) -> TokenSums<T> {
-        let Self { prior, products, gates, row, scale } = self;
-        let (products, gates) = (three_mut(products), three_mut(gates));
-        let row = &row[..products[0].len()];
-        let mut leaves = [[T::ZERO; LANES]; GATES];
-        let mut nodes = [[T::ZERO; LANES]; GATES];
-        for first in (0..row.len()).step_by(LANES) {
-            let grad = load(row, first);
-            let mut d = [0, 1, 2].map(|j: usize| load(products[j], first));
-            let mut l = [0, 1, 2].map(|j: usize| load(gates[j], first));
-            for i in 0..LANES {
-                let g = grad[i] * scale;
-                let ([one, not_one], [two, not_two]) = (open_and_closed(l[0][i]), open_and_closed(l[1][i]));
-                let [three, not_three] = open_and_closed(l[2][i]);
-                let [p1, p2, p3] = [g * d[0][i], g * d[1][i], g * d[2][i]];
-                d[0][i] = g * (one * two - prior[0]);
-                d[1][i] = g * (one * not_two - prior[1]);
-                d[2][i] = g * (not_one * three - prior[2]);
-                l[0][i] = one * not_one * (two * p1 + not_two * p2 - three * p3);
-                l[1][i] = two * not_two * one * (p1 - p2);
-                l[2][i] = three * not_three * not_one * p3;
-                leaves[0][i] += p1;
-                leaves[1][i] += p2;
-                leaves[2][i] += p3;
-                for j in 0..GATES {
-                    nodes[j][i] += l[j][i];
-                }
-            }
-            for j in 0..GATES {
-                store(products[j], first, &d[j]);
-                store(gates[j], first, &l[j]);
-            }
-        }
-        TokenSums { leaves: leaves.map(total), gates: nodes.map(total) }
-    }
 }

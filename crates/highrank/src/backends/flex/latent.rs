@@ -8,7 +8,8 @@ use highrank_kernels::Floats;
 use highrank_kernels::cpu::{
     Buffer, Factor, Matrix, Real, in_pool, into_contiguous, multiply_rounded, share, share_with, tanh,
 };
-use pulp::{Arch, Simd, WithSimd};
+use highrank_kernels::vectorised;
+use pulp::Arch;
 
 use super::tensors::{as_factor, factor, gradient_buffer, row_major, tensor_of, values};
 use crate::ops::{Activation, LatentArgs, LatentGradients, LatentInputs, LatentMask, LatentWanted};
@@ -92,7 +93,31 @@ pub(super) fn write<T: Real>(layer: &Layer, tokens: Range<usize>, out: &mut [T])
     let (arch, bias, mask_row) = (Arch::new(), layer.bias.as_ref().map(values), mask_row(layer));
     let of_row = |i: usize, row: &mut [T], past: Option<&[T]>| {
         let mask = mask_row(tokens.start + i);
-        arch.dispatch(Forward { row, bias, mask, activation: layer.activation, past });
+        let activation = layer.activation;
+        vectorised!(arch, |row: &'a mut [T],
+                           bias: Option<&'a [T]>,
+                           mask: Option<&'a [T]>,
+                           activation: Activation,
+                           past: Option<&'a [T]>| {
+            if let Some(bias) = bias {
+                row.iter_mut().zip(bias).for_each(|(x, b)| *x += *b);
+            }
+            match (activation, mask) {
+                (Activation::Linear, Some(mask)) => row.iter_mut().zip(mask).for_each(|(x, m)| *x *= *m),
+                (Activation::Linear, None) => {}
+                (_, Some(mask)) if past.is_none() => {
+                    row.iter_mut().zip(mask).for_each(|(x, m)| *x = tanh(*x) * *m);
+                }
+                _ => row.iter_mut().for_each(|x| *x = tanh(*x)),
+            }
+            let Some(past) = past else { return };
+            for context in row.chunks_exact_mut(past.len()) {
+                context.iter_mut().zip(past).for_each(|(x, g)| *x += *g);
+            }
+            if let Some(mask) = mask {
+                row.iter_mut().zip(mask).for_each(|(x, m)| *x *= *m);
+            }
+        });
     };
     let rows = out.chunks_exact_mut(features).enumerate();
     match layer.activation {
@@ -128,7 +153,23 @@ pub(super) fn pull_back<T: Real>(
             let rows = grad.chunks_exact_mut(features).zip(output.chunks_exact(features));
             share(rows.enumerate(), |(i, (grad, output))| {
                 let mask = mask_row(tokens.start + i);
-                arch.dispatch(Backward { grad, output, mask, activation });
+                vectorised!(arch, |grad: &'a mut [T],
+                                   output: &'a [T],
+                                   mask: Option<&'a [T]>,
+                                   activation: Activation| {
+                    let pairs = grad.iter_mut().zip(output);
+                    match mask {
+                        Some(mask) if activation == Activation::Linear => {
+                            pairs.zip(mask).for_each(|((g, _), m)| *g *= *m);
+                        }
+                        Some(mask) => pairs.zip(mask).for_each(|((g, h), m)| {
+                            // Dropped, both are 0.
+                            let t = *h / if *m == T::ZERO { T::ONE } else { *m };
+                            *g *= *m * (T::ONE - t * t);
+                        }),
+                        None => pairs.for_each(|(g, h)| *g *= T::ONE - *h * *h),
+                    }
+                });
             });
             None
         }
@@ -162,7 +203,29 @@ fn pull_back_residual<T: Real>(layer: &Layer, tokens: Range<usize>, grad: &mut [
     let (arch, bias, mask_row) = (Arch::new(), layer.bias.as_ref().map(values), mask_row(layer));
     let rows = grad.chunks_exact_mut(features).zip(sums.chunks_exact(features));
     share(rows.zip(past.chunks_exact_mut(d)).enumerate(), |(i, ((grad, sums), past))| {
-        arch.dispatch(ResidualBackward { grad, sums, bias, mask: mask_row(tokens.start + i), past });
+        let mask = mask_row(tokens.start + i);
+        vectorised!(arch, |grad: &'a mut [T],
+                           sums: &'a [T],
+                           bias: Option<&'a [T]>,
+                           mask: Option<&'a [T]>,
+                           past: &'a mut [T]| {
+            if let Some(mask) = mask {
+                grad.iter_mut().zip(mask).for_each(|(g, m)| *g *= *m);
+            }
+            for context in grad.chunks_exact(past.len()) {
+                past.iter_mut().zip(context).for_each(|(past, g)| *past += *g);
+            }
+            let slope = |u: T| {
+                let t = tanh(u);
+                T::ONE - t * t
+            };
+            match bias {
+                Some(bias) => {
+                    grad.iter_mut().zip(sums).zip(bias).for_each(|((g, u), b)| *g *= slope(*u + *b));
+                }
+                None => grad.iter_mut().zip(sums).for_each(|(g, u)| *g *= slope(*u)),
+            }
+        });
     });
     past
 }
@@ -176,104 +239,4 @@ pub(super) fn add_columns<T: Real>(sums: &mut [T], rows: &[T]) {
             sums.iter_mut().zip(&row[columns.clone()]).for_each(|(sum, x)| *sum += *x);
         }
     });
-}
-
-/// One row: bias, activation, mask.
-struct Forward<'a, T> {
-    row: &'a mut [T],
-    bias: Option<&'a [T]>,
-    mask: Option<&'a [T]>,
-    activation: Activation,
-    /// What a residual adds to each context, `[d]`.
-    past: Option<&'a [T]>,
-}
-
-impl<T: Real> WithSimd for Forward<'_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, _simd: S) {
-        if let Some(bias) = self.bias {
-            self.row.iter_mut().zip(bias).for_each(|(x, b)| *x += *b);
-        }
-        match (self.activation, self.mask) {
-            (Activation::Linear, Some(mask)) => self.row.iter_mut().zip(mask).for_each(|(x, m)| *x *= *m),
-            (Activation::Linear, None) => {}
-            (_, Some(mask)) if self.past.is_none() => {
-                self.row.iter_mut().zip(mask).for_each(|(x, m)| *x = tanh(*x) * *m);
-            }
-            _ => self.row.iter_mut().for_each(|x| *x = tanh(*x)),
-        }
-        let Some(past) = self.past else { return };
-        for context in self.row.chunks_exact_mut(past.len()) {
-            context.iter_mut().zip(past).for_each(|(x, g)| *x += *g);
-        }
-        if let Some(mask) = self.mask {
-            self.row.iter_mut().zip(mask).for_each(|(x, m)| *x *= *m);
-        }
-    }
-}
-
-/// One row: the gradient of the pre-activations in place of that of the output.
-struct Backward<'a, T> {
-    grad: &'a mut [T],
-    output: &'a [T],
-    mask: Option<&'a [T]>,
-    activation: Activation,
-}
-
-impl<T: Real> WithSimd for Backward<'_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, _simd: S) {
-        let pairs = self.grad.iter_mut().zip(self.output);
-        match self.mask {
-            Some(mask) if self.activation == Activation::Linear => {
-                pairs.zip(mask).for_each(|((g, _), m)| *g *= *m);
-            }
-            Some(mask) => pairs.zip(mask).for_each(|((g, h), m)| {
-                // Dropped, both are 0.
-                let t = *h / if *m == T::ZERO { T::ONE } else { *m };
-                *g *= *m * (T::ONE - t * t);
-            }),
-            None => pairs.for_each(|(g, h)| *g *= T::ONE - *h * *h),
-        }
-    }
-}
-
-/// One row of contexts that have the hidden state added to the tanh of the sums: as [`Backward`].
-struct ResidualBackward<'a, T> {
-    grad: &'a mut [T],
-    /// The pre-activations without their bias.
-    sums: &'a [T],
-    bias: Option<&'a [T]>,
-    mask: Option<&'a [T]>,
-    /// Takes the gradient that comes past the layer, `[d]`.
-    past: &'a mut [T],
-}
-
-impl<T: Real> WithSimd for ResidualBackward<'_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, _simd: S) {
-        let Self { grad, sums, bias, mask, past } = self;
-        if let Some(mask) = mask {
-            grad.iter_mut().zip(mask).for_each(|(g, m)| *g *= *m);
-        }
-        for context in grad.chunks_exact(past.len()) {
-            past.iter_mut().zip(context).for_each(|(past, g)| *past += *g);
-        }
-        let slope = |u: T| {
-            let t = tanh(u);
-            T::ONE - t * t
-        };
-        match bias {
-            Some(bias) => {
-                grad.iter_mut().zip(sums).zip(bias).for_each(|((g, u), b)| *g *= slope(*u + *b));
-            }
-            None => grad.iter_mut().zip(sums).for_each(|(g, u)| *g *= slope(*u)),
-        }
-    }
 }

@@ -4,7 +4,8 @@
 use burn::backend::Flex;
 use highrank_kernels::Floats;
 use highrank_kernels::cpu::{Buffer, Real, contiguous, in_pool, share, slice};
-use pulp::{Arch, Simd, WithSimd};
+use highrank_kernels::vectorised;
+use pulp::Arch;
 
 use super::tensors::{take, tensor_of};
 use crate::ops::{MixGradients, MixInputs, MixWanted};
@@ -55,7 +56,12 @@ pub(super) fn mixed<T: Real>(sizes: &Sizes, prior: &[T], latent: &[T], out: &mut
         for (n, out) in out.chunks_exact_mut(d).enumerate().map(|(n, out)| (index * block + n, out)) {
             let prior = &prior[n * components..(n + 1) * components];
             let latent = &latent[n * components * d..(n + 1) * components * d];
-            arch.dispatch(Forward { prior, latent, out });
+            vectorised!(arch, |prior: &'a [T], latent: &'a [T], out: &'a mut [T]| {
+                out.fill(T::ZERO);
+                for (p, context) in prior.iter().zip(latent.chunks_exact(out.len())) {
+                    out.iter_mut().zip(context).for_each(|(out, h)| *out = p.mul_add(*h, *out));
+                }
+            });
         }
     });
 }
@@ -100,57 +106,24 @@ pub(super) fn pull_back<T: Real>(
             let at = (n - first) * components;
             let d_prior = d_prior.as_deref_mut().map(|all| &mut all[at..at + components]);
             let d_latent = d_latent.as_deref_mut().map(|all| &mut all[at * d..(at + components) * d]);
-            arch.dispatch(Backward { prior, latent, grad, d_prior, d_latent });
+            vectorised!(arch, |prior: &'a [T],
+                               latent: &'a [T],
+                               grad: &'a [T],
+                               d_prior: Option<&'a mut [T]>,
+                               d_latent: Option<&'a mut [T]>| {
+                if let Some(d_prior) = d_prior {
+                    for (out, context) in d_prior.iter_mut().zip(latent.chunks_exact(grad.len())) {
+                        *out = dot(grad, context);
+                    }
+                }
+                if let Some(d_latent) = d_latent {
+                    for (p, out) in prior.iter().zip(d_latent.chunks_exact_mut(grad.len())) {
+                        out.iter_mut().zip(grad).for_each(|(out, g)| *out = *p * *g);
+                    }
+                }
+            });
         }
     });
-}
-
-/// One token: `h̄ = Σ_k π_k h_k`.
-struct Forward<'a, T> {
-    prior: &'a [T],
-    latent: &'a [T],
-    out: &'a mut [T],
-}
-
-impl<T: Real> WithSimd for Forward<'_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, _simd: S) {
-        let Self { prior, latent, out } = self;
-        out.fill(T::ZERO);
-        for (p, context) in prior.iter().zip(latent.chunks_exact(out.len())) {
-            out.iter_mut().zip(context).for_each(|(out, h)| *out = p.mul_add(*h, *out));
-        }
-    }
-}
-
-/// One token: `∂π_k = grad · h_k` and `∂h_k = π_k grad`, each where there is room for it.
-struct Backward<'a, T> {
-    prior: &'a [T],
-    latent: &'a [T],
-    grad: &'a [T],
-    d_prior: Option<&'a mut [T]>,
-    d_latent: Option<&'a mut [T]>,
-}
-
-impl<T: Real> WithSimd for Backward<'_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, _simd: S) {
-        let Self { prior, latent, grad, d_prior, d_latent } = self;
-        if let Some(d_prior) = d_prior {
-            for (out, context) in d_prior.iter_mut().zip(latent.chunks_exact(grad.len())) {
-                *out = dot(grad, context);
-            }
-        }
-        if let Some(d_latent) = d_latent {
-            for (p, out) in prior.iter().zip(d_latent.chunks_exact_mut(grad.len())) {
-                out.iter_mut().zip(grad).for_each(|(out, g)| *out = *p * *g);
-            }
-        }
-    }
 }
 
 /// `Σ_j a_j b_j`, in lanes so that it is vectorised.

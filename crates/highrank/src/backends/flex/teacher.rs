@@ -3,7 +3,8 @@
 use burn::backend::Flex;
 use highrank_kernels::Floats;
 use highrank_kernels::cpu::{Buffer, LANES, Real, share};
-use pulp::{Arch, Simd, WithSimd};
+use highrank_kernels::vectorised;
+use pulp::Arch;
 
 use super::row::sums;
 use super::tensors::{row_major, values};
@@ -34,7 +35,19 @@ impl<T: Real> Teacher<T> {
         let rows = probs.chunks_exact_mut(vocab).zip(log_probs.chunks_exact(vocab));
         share(rows.zip(&mut constants), |((row, logarithms), constant)| {
             row.copy_from_slice(logarithms);
-            *constant = Arch::new().dispatch(Exponentials(row));
+            // Becomes what it has the logarithms of; the sum of the products of both.
+            *constant = vectorised!(Arch::new(), |row: &'a mut [T]| -> f64 {
+                let [sum] = sums(row, |lanes| {
+                    let mut terms = [T::ZERO; LANES];
+                    for (log, term) in lanes.iter_mut().zip(&mut terms) {
+                        let e = log.exp_of_bounded();
+                        *term = if e > T::ZERO { e * *log } else { T::ZERO };
+                        *log = e;
+                    }
+                    [terms]
+                });
+                sum
+            });
             if masked.iter().any(|word| row[*word] > T::ZERO) {
                 *constant = f64::INFINITY;
             }
@@ -57,26 +70,5 @@ impl<T: Real> Teacher<T> {
                 .zip(constants)
                 .for_each(|(loss, constant)| *loss = T::of(loss.wide() + constant));
         }
-    }
-}
-
-/// Turns a row of logarithms into what they are of; the sum of the products of both.
-struct Exponentials<'a, T>(&'a mut [T]);
-
-impl<T: Real> WithSimd for Exponentials<'_, T> {
-    type Output = f64;
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, _simd: S) -> f64 {
-        let [sum] = sums(self.0, |lanes| {
-            let mut terms = [T::ZERO; LANES];
-            for (log, term) in lanes.iter_mut().zip(&mut terms) {
-                let e = log.exp_of_bounded();
-                *term = if e > T::ZERO { e * *log } else { T::ZERO };
-                *log = e;
-            }
-            [terms]
-        });
-        sum
     }
 }

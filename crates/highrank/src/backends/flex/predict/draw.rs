@@ -1,54 +1,40 @@
 //! A word by a row of mapped logits.
 
 use highrank_kernels::cpu::Real;
-use pulp::{Simd, WithSimd};
 
 use super::super::all_words::RUN;
 use super::runs::LogSumExp;
 use crate::ops::Drawn;
 
-/// Draws the word at which the sum of the probabilities, in the vocabulary's order, exceeds `number` times their sum. Only the
-/// run that it is in is gone through.
-pub(super) struct Pick<'a, T> {
-    /// Mapped logits, `[V]`.
-    pub(super) row: &'a [T],
-    /// Of the row's runs.
-    pub(super) sums: &'a [LogSumExp],
-    pub(super) number: f64,
-}
-
-impl<T: Real> WithSimd for Pick<'_, T> {
-    type Output = Drawn;
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, _simd: S) -> Drawn {
-        let Self { row, sums, number } = self;
-        let whole = LogSumExp::of(sums);
-        if whole.sum.is_nan() {
-            return Drawn::NotANumber;
-        }
-        if whole.sum == 0.0 {
-            return Drawn::AllMasked;
-        }
-        let scale = |part: &LogSumExp| (part.top - whole.top).exp();
-        let mut left = number * whole.sum;
-        let mut chosen = None;
-        for (run, part) in sums.iter().enumerate() {
-            let mass = part.sum * scale(part);
-            if mass > 0.0 {
-                // Rounding can leave a remainder after the last run; it belongs to the last that can occur.
-                chosen = Some((run, left.max(0.0) / scale(part)));
-                left -= mass;
-                if left < 0.0 {
-                    break;
-                }
+/// Draws the word of a row of mapped logits, `[V]`, at which the sum of the probabilities, in the vocabulary's order, exceeds
+/// `number` times their sum. Of the row's runs only the one that it is in is gone through.
+#[inline(always)]
+pub(super) fn pick<T: Real>(row: &[T], sums: &[LogSumExp], number: f64) -> Drawn {
+    let whole = LogSumExp::of(sums);
+    if whole.sum.is_nan() {
+        return Drawn::NotANumber;
+    }
+    if whole.sum == 0.0 {
+        return Drawn::AllMasked;
+    }
+    let scale = |part: &LogSumExp| (part.top - whole.top).exp();
+    let mut left = number * whole.sum;
+    let mut chosen = None;
+    for (run, part) in sums.iter().enumerate() {
+        let mass = part.sum * scale(part);
+        if mass > 0.0 {
+            // Rounding can leave a remainder after the last run; it belongs to the last that can occur.
+            chosen = Some((run, left.max(0.0) / scale(part)));
+            left -= mass;
+            if left < 0.0 {
+                break;
             }
         }
-        let (run, left) = chosen.expect("the largest logit's run has a probability");
-        let first = run * RUN;
-        let values = &row[first..row.len().min(first + RUN)];
-        Drawn::Word(first + pick_in_run(values, T::of(sums[run].top), left))
     }
+    let (run, left) = chosen.expect("the largest logit's run has a probability");
+    let first = run * RUN;
+    let values = &row[first..row.len().min(first + RUN)];
+    Drawn::Word(first + pick_in_run(values, T::of(sums[run].top), left))
 }
 
 /// The first word at which the sum of the exponentials exceeds `left`, or the last that has any.

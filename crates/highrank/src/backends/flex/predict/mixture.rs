@@ -3,7 +3,6 @@
 //! The sum is made as it stands; in log space only where that is not exact, which ordinary logits never come to.
 
 use highrank_kernels::cpu::Real;
-use pulp::{Simd, WithSimd};
 
 use super::super::all_words::{FAINT, linear_mixture, log_mixture};
 use super::super::mapped_logits::MappedLogits;
@@ -32,34 +31,25 @@ pub(super) fn weigh<T: Real>(sums: &[LogSumExp], log_prior: &[T], weights: &mut 
     }
 }
 
-/// Makes a run of a mixture's log-probabilities, −∞ for masked words.
-pub(super) struct Mix<'v, 'a, T> {
-    pub(super) logits: &'v MappedLogits<'a, T>,
-    /// A token's rows of exponentials, `[K, V]`.
-    pub(super) rows: &'v [T],
-    /// The first word.
-    pub(super) first: usize,
-    /// `[K]`
-    pub(super) weights: &'v [Weight<T>],
-    pub(super) out: &'v mut [T],
-}
-
-impl<T: Real> WithSimd for Mix<'_, '_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, _simd: S) {
-        let Self { logits, rows, first, weights, out } = self;
-        let run = first..first + out.len();
-        let rows = || rows.chunks_exact(logits.vocab).map(|row| &row[run.clone()]).zip(weights);
-        linear_mixture(|| rows().map(|(row, weight)| (row, weight.weight)), out);
-        // Any probability that is not faint.
-        logits.mask(first, out, T::ONE);
-        let faint = T::of(FAINT);
-        match out.iter().fold(false, |any, prob| any | (*prob < faint)) {
-            true => log_mixture(rows().map(|(row, weight)| (row, weight.log)), out),
-            false => out.iter_mut().for_each(|prob| *prob = prob.log()),
-        }
-        logits.mask(first, out, T::LOWEST);
+/// Makes a run of a mixture's log-probabilities from word `first` on, −∞ for masked words, of a token's rows of exponentials,
+/// `[K, V]`, and their weights in the run, `[K]`.
+#[inline(always)]
+pub(super) fn mix<T: Real>(
+    logits: &MappedLogits<'_, T>,
+    rows: &[T],
+    first: usize,
+    weights: &[Weight<T>],
+    out: &mut [T],
+) {
+    let run = first..first + out.len();
+    let rows = || rows.chunks_exact(logits.vocab).map(|row| &row[run.clone()]).zip(weights);
+    linear_mixture(|| rows().map(|(row, weight)| (row, weight.weight)), out);
+    // Any probability that is not faint.
+    logits.mask(first, out, T::ONE);
+    let faint = T::of(FAINT);
+    match out.iter().fold(false, |any, prob| any | (*prob < faint)) {
+        true => log_mixture(rows().map(|(row, weight)| (row, weight.log)), out),
+        false => out.iter_mut().for_each(|prob| *prob = prob.log()),
     }
+    logits.mask(first, out, T::LOWEST);
 }

@@ -1,12 +1,13 @@
 //! A chunk's rows, spread over threads: by tokens, and by runs of words as well where there are few tokens.
 
 use highrank_kernels::cpu::{Buffer, Real, share, share_with};
-use pulp::{Arch, Simd, WithSimd};
+use highrank_kernels::vectorised;
+use pulp::Arch;
 
 use super::super::all_words::RUN;
 use super::super::mapped_logits::MappedLogits;
-use super::draw::Pick;
-use super::mixture::{Mix, Weight, weigh};
+use super::draw::pick;
+use super::mixture::{Weight, mix, weigh};
 use super::runs::LogSumExp;
 use crate::ops::Drawn;
 
@@ -51,7 +52,20 @@ impl<T: Real> ChunkRows<'_, T> {
         let mut sums = vec![LogSumExp::NONE; rows.len() / logits.vocab * logits.runs()];
         let runs = rows.chunks_exact_mut(logits.vocab).flat_map(|row| row.chunks_mut(RUN).enumerate());
         self.each(runs.zip(&mut sums), |((i, run), sum)| {
-            *sum = arch.dispatch(Run { logits, first: i * RUN, run, step });
+            let first = i * RUN;
+            *sum = vectorised!(arch, |logits: &'a MappedLogits<'a, T>,
+                                      first: usize,
+                                      run: &'a mut [T],
+                                      step: Step|
+             -> LogSumExp {
+                match step {
+                    Step::Logits => logits.logits(first, run),
+                    Step::Measure => return logits.measure(first, run),
+                    Step::Exponentials => return logits.measured_exponentials(first, run),
+                    Step::Normalise(whole) => logits.normalise(first, run, whole),
+                }
+                LogSumExp::NONE
+            });
         });
         sums
     }
@@ -88,7 +102,14 @@ impl<T: Real> ChunkRows<'_, T> {
         let runs = out.chunks_mut(RUN).zip(weights.chunks_exact(self.of_token)).enumerate();
         let rows = &*rows;
         self.each(runs, |(i, (out, weights))| {
-            arch.dispatch(Mix { logits, rows, first: i * RUN, weights, out });
+            let first = i * RUN;
+            vectorised!(arch, |logits: &'a MappedLogits<'a, T>,
+                               rows: &'a [T],
+                               first: usize,
+                               weights: &'a [Weight<T>],
+                               out: &'a mut [T]| {
+                mix(logits, rows, first, weights, out);
+            });
         });
     }
 
@@ -112,7 +133,10 @@ impl<T: Real> ChunkRows<'_, T> {
         let tokens = rows.chunks_exact_mut(self.logits.vocab).zip(numbers).zip(drawn);
         share(tokens, |((row, number), drawn)| {
             let sums = self.step(row, Step::Measure);
-            *drawn = arch.dispatch(Pick { row, sums: &sums, number: *number });
+            let (sums, number) = (&*sums, *number);
+            *drawn = vectorised!(arch, |row: &'a [T], sums: &'a [LogSumExp], number: f64| -> Drawn {
+                pick(row, sums, number)
+            });
         });
     }
 }
@@ -124,28 +148,4 @@ enum Step {
     Measure,
     Exponentials,
     Normalise(LogSumExp),
-}
-
-/// A run of a row, from word `first` on.
-struct Run<'v, 'a, T> {
-    logits: &'v MappedLogits<'a, T>,
-    first: usize,
-    run: &'v mut [T],
-    step: Step,
-}
-
-impl<T: Real> WithSimd for Run<'_, '_, T> {
-    type Output = LogSumExp;
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, _simd: S) -> LogSumExp {
-        let Self { logits, first, run, step } = self;
-        match step {
-            Step::Logits => logits.logits(first, run),
-            Step::Measure => return logits.measure(first, run),
-            Step::Exponentials => return logits.measured_exponentials(first, run),
-            Step::Normalise(whole) => logits.normalise(first, run, whole),
-        }
-        LogSumExp::NONE
-    }
 }
