@@ -37,6 +37,7 @@ mod flex {
     use burn::backend::Flex;
     use burn::tensor::{Device, Distribution, Int, Tensor};
     use highrank_kernels::cpu::{Buffer, Real, share};
+    use highrank_kernels::vectorised;
     use pulp::Arch;
 
     /// Weights of a block. The mask depends on it, so it is fixed.
@@ -54,11 +55,10 @@ mod flex {
         let arch = Arch::new();
         share(values.chunks_mut(BLOCK).enumerate(), |(block, values)| {
             // Blocks are far apart in the stream that seeds the generators.
-            let mut rng = Generators::new(seed ^ (block as u64).wrapping_mul(0xd134_2543_de82_ef95));
-            arch.dispatch(
-                #[inline(always)]
-                || fill(values, &mut rng, threshold, kept),
-            );
+            let rng = &mut Generators::new(seed ^ (block as u64).wrapping_mul(0xd134_2543_de82_ef95));
+            vectorised!(arch, |values: &'a mut [T], rng: &'a mut Generators, threshold: u64, kept: T| {
+                fill(values, rng, threshold, kept)
+            });
         });
         Tensor::from_primitive::<Flex>(values.into_tensor(shape))
     }

@@ -11,6 +11,7 @@ use pulp::Arch;
 
 use super::matrix::{Factor, Matrix};
 use super::{Buffer, Real};
+use crate::vectorised;
 
 /// Rows, inner products and columns of a block: the blocks of both factors fit the last level of cache, several
 /// threads' together, and are read often enough for the copy to cost little. Lines of a copy that were a power of two
@@ -104,13 +105,14 @@ fn widened<T: Real>(x: bf16) -> T {
 /// Copies the lines of a matrix, one after the other.
 fn copy<T: Real, U: Copy>(out: &mut [T], matrix: Matrix<'_, U>, number: impl Fn(U) -> T) {
     let (lines, length) = matrix.lines();
-    Arch::new().dispatch(
-        #[inline(always)]
-        || {
+    vectorised!(
+        Arch::new(),
+        [T: Real, U: Copy, F: Fn(U) -> T],
+        |out: &'a mut [T], matrix: Matrix<'a, U>, lines: usize, length: usize, number: F| {
             for line in 0..lines {
                 let out = &mut out[line * length..][..length];
                 out.iter_mut().zip(matrix.line(line)).for_each(|(y, x)| *y = number(*x));
             }
-        },
+        }
     );
 }

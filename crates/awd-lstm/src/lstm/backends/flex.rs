@@ -16,6 +16,7 @@ use highrank_kernels::cpu::{
     Buffer, Factor, Matrix, Panels, Real, in_pool, into_contiguous, multiply_rounded, share, sigmoid, slice,
     tanh,
 };
+use highrank_kernels::vectorised;
 use highrank_kernels::{Floats, Precision};
 use pulp::{Arch, Simd, WithSimd};
 
@@ -309,9 +310,13 @@ fn product<T: Real, U: Send>(out: &mut [U], a: &[T], b: &[T], number: impl Fn(T)
     let arch = Arch::new();
     let factors = a.chunks(PARALLEL).zip(b.chunks(PARALLEL));
     share(out.chunks_mut(PARALLEL).zip(factors), |(out, (a, b))| {
-        arch.dispatch(
-            #[inline(always)]
-            || out.iter_mut().zip(a.iter().zip(b)).for_each(|(out, (a, b))| *out = number(*a * *b)),
+        let number = &number;
+        vectorised!(
+            arch,
+            [T: Real, U: Send, F: Fn(T) -> U],
+            |out: &'a mut [U], a: &'a [T], b: &'a [T], number: &'a F| {
+                out.iter_mut().zip(a.iter().zip(b)).for_each(|(out, (a, b))| *out = number(*a * *b));
+            }
         );
     });
 }
