@@ -240,11 +240,10 @@ pub(super) struct Backward<'s, 'a, T> {
     pub(super) token: Token<'s, 'a, T>,
     /// `[k, V]`
     pub(super) rows: &'s mut [T],
-    pub(super) mixture: &'s [Component<T>],
-    pub(super) listed: &'s [f64],
-    pub(super) all_words: &'s AllWords<T>,
-    /// Of the token, where it is asked for.
-    pub(super) entropy: f64,
+    /// Of the token.
+    pub(super) scratch: &'s Scratch<T>,
+    /// The first row's number among the token's.
+    pub(super) first: usize,
     /// Upstream gradient of the token's loss.
     pub(super) upstream: T,
     /// As the first stage has left it.
@@ -261,10 +260,11 @@ impl<T: Real> WithSimd for Backward<'_, '_, T> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _simd: S) {
-        let Self { token, rows, mixture, listed, all_words, upstream, .. } = self;
-        let Self { saved, d_log_prior, scales, gradients, entropy, .. } = self;
+        let Self { token, rows, scratch, first, upstream, saved, d_log_prior, scales, gradients } = self;
         let Token { logits, target, is_mixture, .. } = token;
         let (vocab, width) = (logits.vocab, target.listed.len());
+        let Scratch { mixture, listed, all_words, entropy } = scratch;
+        let (mixture, listed) = (&mixture[first..first + scales.len()], &listed[first * width..]);
         let (upstream, saved_of_row) = (upstream.wide(), saved.len() / mixture.len());
         for (k, (row, component)) in rows.chunks_exact_mut(vocab).zip(mixture).enumerate() {
             let (pull, sum) = (target.z_loss * component.pull(), component.sum.wide());

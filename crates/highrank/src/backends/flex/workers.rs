@@ -211,7 +211,7 @@ impl<'c, T: Real> Workers<'c, T> {
             one.loss[0] = arch.dispatch(Loss {
                 token,
                 rows: &mut *one.rows,
-                scratch,
+                scratch: &mut *scratch,
                 word_sums,
                 statistics: one.statistics,
                 log_probs: one.log_probs,
@@ -220,10 +220,8 @@ impl<'c, T: Real> Workers<'c, T> {
             arch.dispatch(Backward {
                 token,
                 rows: &mut *one.rows,
-                mixture: &scratch.mixture,
-                listed: &scratch.listed,
-                all_words: &scratch.all_words,
-                entropy: scratch.entropy,
+                scratch,
+                first: 0,
                 upstream: upstream[one.start],
                 saved: &mut *saved,
                 d_log_prior: one.d_log_prior,
@@ -245,24 +243,20 @@ impl<'c, T: Real> Workers<'c, T> {
         let token =
             |token: usize| self.token(start + token, &model[token * of_model..(token + 1) * of_model]);
         let (vocab, width, arch) = (self.call.logits.vocab, self.targets.listed(), Arch::new());
-        let (pieces, saved_of_row) = (pieces(loss.len(), components, all.len()), self.saved_of_row);
+        let (saved_of_row, count, workers) = (self.saved_of_row, loss.len() * components, all.len());
 
-        let mut rest = &mut *rows;
-        let scratches = all.iter_mut().map(|Worker { saved, scratch, .. }| {
-            (&mut scratch.mixture[..], &mut scratch.listed[..], &mut saved[..])
+        let scratches = all.iter_mut().flat_map(|Worker { saved, scratch, .. }| {
+            let (mut mixture, mut listed) = (&mut scratch.mixture[..], &mut scratch.listed[..]);
+            let mut saved = &mut saved[..];
+            (0..components).map(move |_| {
+                (take(&mut mixture, 1), take(&mut listed, width), take(&mut saved, saved_of_row))
+            })
         });
-        let mut scratches: Vec<_> = scratches.collect();
-        let jobs = pieces.iter().flatten().map(|piece| {
-            let count = piece.rows.len();
-            let (mixture, listed, saved) = &mut scratches[piece.token];
-            Forward {
-                token: token(piece.token),
-                rows: take(&mut rest, count * vocab),
-                log_prior: self.log_prior(start + piece.token, piece.rows.clone()),
-                mixture: take(mixture, count),
-                listed: take(listed, count * width),
-                saved: take(saved, count * saved_of_row),
-            }
+        let jobs = rows.chunks_exact_mut(vocab).zip(scratches).enumerate();
+        let jobs = jobs.map(|(row, (rows, (mixture, listed, saved)))| {
+            let (number, component) = (row / components, row % components);
+            let log_prior = self.log_prior(start + number, component..component + 1);
+            Forward { token: token(number), rows, log_prior, mixture, listed, saved }
         });
         share(jobs, |forward| {
             arch.dispatch(forward);
@@ -279,37 +273,34 @@ impl<'c, T: Real> Workers<'c, T> {
         share(jobs, |(job, loss)| *loss = arch.dispatch(job));
 
         let Some(upstream) = self.upstream else { return };
-        let (mut rows, mut scales, mut d_log_prior) = (rows, chunk.scales, chunk.d_log_prior);
-        let (mut gradients, mut of_tokens): (Vec<_>, Vec<_>) = all
+        let mut d_log_prior = chunk.d_log_prior;
+        let (gradients, of_tokens): (Vec<_>, Vec<_>) = all
             .iter_mut()
             .map(|Worker { gradients, saved, scratch }| (gradients, (&mut saved[..], &*scratch)))
             .unzip();
-        let mut with_rows = |Piece { token, rows: of_token }: Piece| {
-            let count = of_token.len();
-            let (saved, scratch) = &mut of_tokens[token];
-            let saved = take(saved, count * saved_of_row);
-            let [scales, d_log_prior] = [&mut scales, &mut d_log_prior].map(|rest| take(rest, count));
-            (token, of_token, *scratch, take(&mut rows, count * vocab), saved, scales, d_log_prior)
-        };
-        let jobs = pieces.into_iter().zip(&mut gradients);
-        let jobs = jobs.map(|(pieces, gradients)| {
-            (pieces.into_iter().map(&mut with_rows).collect::<Vec<_>>(), gradients)
+        let scratches = of_tokens.into_iter().flat_map(|(mut saved, scratch)| {
+            (0..components).map(move |_| (scratch, take(&mut saved, saved_of_row)))
         });
-        share(jobs, |(pieces, gradients)| {
-            for (number, of_token, scratch, rows, saved, scales, d_log_prior) in pieces {
-                let Scratch { mixture, listed, all_words, entropy } = scratch;
+        let rows = rows.chunks_exact_mut(vocab).zip(chunk.scales.chunks_exact_mut(1)).zip(scratches);
+        let mut rows = rows.enumerate().map(|(row, of_row)| (row, of_row, take(&mut d_log_prior, 1)));
+        let bound = |worker: usize| worker * count / workers;
+        let jobs = gradients.into_iter().enumerate().map(|(worker, gradients)| {
+            let count = bound(worker + 1) - bound(worker);
+            (rows.by_ref().take(count).collect::<Vec<_>>(), gradients)
+        });
+        share(jobs, |(rows, gradients)| {
+            for (row, ((rows, scales), (scratch, saved)), d_log_prior) in rows {
+                let (number, first) = (row / components, row % components);
                 arch.dispatch(Backward {
                     token: token(number),
                     rows: &mut *rows,
-                    mixture: &mixture[of_token.clone()],
-                    listed: &listed[of_token.start * width..of_token.end * width],
-                    all_words,
-                    entropy: *entropy,
+                    scratch,
+                    first,
                     upstream: upstream[start + number],
                     saved,
                     d_log_prior,
                     scales: &mut *scales,
-                    gradients,
+                    gradients: &mut *gradients,
                 });
                 self.form.finish(rows, scales);
             }
@@ -338,55 +329,4 @@ fn add<T: Real>(sum: &mut [T], parts: Vec<&[T]>) {
             sum.iter_mut().zip(part).for_each(|(sum, x)| *sum += *x);
         }
     });
-}
-
-/// Some of a token's rows.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Piece {
-    token: usize,
-    rows: Range<usize>,
-}
-
-/// Cuts the rows of tokens, in order and as evenly as can be, into pieces for each worker.
-fn pieces(tokens: usize, components: usize, workers: usize) -> Vec<Vec<Piece>> {
-    let rows = tokens * components;
-    let bound = |worker: usize| worker * rows / workers;
-    let pieces = |worker: usize| {
-        let (mut first, last) = (bound(worker), bound(worker + 1));
-        let mut pieces = vec![];
-        while first < last {
-            let token = first / components;
-            let end = last.min((token + 1) * components);
-            pieces.push(Piece { token, rows: first - token * components..end - token * components });
-            first = end;
-        }
-        pieces
-    };
-    (0..workers).map(pieces).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_row_is_in_one_piece_in_order_and_evenly() {
-        for (tokens, components, workers) in
-            [(1, 2, 1), (1, 15, 16), (4, 15, 16), (3, 5, 4), (2, 7, 3), (5, 1, 8)]
-        {
-            let cut = pieces(tokens, components, workers);
-            assert_eq!(cut.len(), workers);
-            let rows: Vec<(usize, usize)> = cut
-                .iter()
-                .flatten()
-                .flat_map(|piece| piece.rows.clone().map(|row| (piece.token, row)))
-                .collect();
-            let want: Vec<_> =
-                (0..tokens).flat_map(|token| (0..components).map(move |row| (token, row))).collect();
-            assert_eq!(rows, want, "{tokens} tokens, {components} components, {workers} workers");
-            let counts = cut.iter().map(|pieces| pieces.iter().map(|piece| piece.rows.len()).sum::<usize>());
-            let most = (tokens * components).div_ceil(workers);
-            assert!(counts.clone().all(|count| count == most || count + 1 == most), "{cut:?}");
-        }
-    }
 }
