@@ -167,6 +167,8 @@ pub(crate) fn drawn<const D: usize>(shape: [usize; D], p: f64, device: &Device, 
 
 #[cfg(all(test, feature = "flex"))]
 mod tests {
+    use runs::testing::values;
+
     use super::*;
 
     fn training() -> Device {
@@ -182,10 +184,6 @@ mod tests {
     fn embed(embedding: Tensor<2>, tokens: Tensor<2, Int>, p: f64) -> Tensor<3> {
         let mask = mask(&embedding, [embedding.dims()[0]], p);
         super::embed(&WordRows::Whole, embedding, tokens, mask)
-    }
-
-    fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
-        tensor.into_data().iter::<f64>().collect()
     }
 
     #[test]

@@ -8,32 +8,12 @@ use std::path::Path;
 use burn::tensor::Device;
 use gpt::{GptConfig, GptTask, RunConfig, RunFolder, TrainConfig, Trainer};
 use highrank::HeadConfig;
+use runs::Extension;
 use runs::data::{Corpus, Fingerprint, Vocabulary};
-use runs::{Extension, Fitted, Notes, Versions};
+use runs::testing::{self, fit_with_stops};
 
 fn trainer(config: &RunConfig, corpus: &Corpus) -> Trainer {
     Trainer::new(GptTask::new(&config.model, &config.train, corpus, &Device::flex()).unwrap())
-}
-
-/// The weights after training and those of the best model, as bytes, and the metrics without times.
-fn fit(path: &Path, corpus: &Corpus, config: &RunConfig, stops: &[usize]) -> (Vec<Vec<u8>>, Vec<String>) {
-    let mut folder = RunFolder::create(path, config, corpus.vocabulary()).unwrap();
-    for &steps in stops.iter().chain([&usize::MAX]) {
-        let mut trainer = trainer(config, corpus);
-        trainer.restore(&folder).unwrap();
-        let fitted = trainer.fit(Some(&folder), &mut Notes::stopping_after(steps)).unwrap();
-        assert_eq!(fitted == Fitted::Stopped, steps != usize::MAX);
-        drop(folder);
-        folder = RunFolder::resume(path).unwrap();
-    }
-    let metrics = folder.metrics().unwrap();
-    let of = |line: &str| {
-        let mut line: serde_json::Value = serde_json::from_str(line).unwrap();
-        (line["seconds"], line["tokens_per_s"]) = (0.into(), 0.into());
-        line.to_string()
-    };
-    let files = [folder.last_weights().unwrap(), folder.best_weights().unwrap()];
-    (files.map(|file| fs::read(file).unwrap()).to_vec(), metrics.lines().map(of).collect())
 }
 
 #[test]
@@ -44,30 +24,26 @@ fn a_run_that_was_stopped_anywhere_ends_in_the_same_bits_with_dropout() {
     };
     let corpus = Corpus::from_ids(Vocabulary::from(words), text(1, 90), text(2, 30), text(0, 30)).unwrap();
     let head = HeadConfig::mos(8, 6, 9, 2).with_tied(true);
-    let config = |dropout| RunConfig {
-        versions: Versions::current(),
-        preset: "mos".into(),
-        device: "flex".into(),
-        data: "".into(),
-        corpus: Fingerprint::of(&corpus),
-        finetunes: None,
-        text: Default::default(),
-        tokens: None,
-        model: GptConfig::new(8, head.clone())
+    let config = |dropout| -> RunConfig {
+        let model = GptConfig::new(8, head.clone())
             .with_layers(1)
             .with_attention_heads(2)
             .with_context(5)
-            .with_dropout(dropout),
-        train: TrainConfig::new(8).with_rounds(2).with_batch(3).with_lr(0.01).with_warmup(3),
-        extensions: vec![],
+            .with_dropout(dropout);
+        let train = TrainConfig::new(8).with_rounds(2).with_batch(3).with_lr(0.01).with_warmup(3);
+        testing::config(Fingerprint::of(&corpus), model, train)
+    };
+    // The weights after training and those of the best model, as bytes, and the metrics without times.
+    let fit = |path: &Path, config: &RunConfig, stops: &[usize]| {
+        fit_with_stops(path, config, corpus.vocabulary(), || trainer(config, &corpus), None, stops)
     };
     let root = tempfile::tempdir().unwrap();
     let path = |name: &str| root.path().join(name);
-    let whole = fit(&path("whole"), &corpus, &config(0.3), &[]);
+    let whole = fit(&path("whole"), &config(0.3), &[]);
     assert_eq!(whole.1.len(), 3);
-    assert!(whole.0 != fit(&path("without"), &corpus, &config(0.0), &[]).0);
+    assert!(whole.0 != fit(&path("without"), &config(0.0), &[]).0);
     for (name, stops) in [("once", &[2][..]), ("at the end", &[4]), ("often", &[1, 0, 2, 3])] {
-        assert!(fit(&path(name), &corpus, &config(0.3), stops) == whole, "{stops:?}");
+        assert!(fit(&path(name), &config(0.3), stops) == whole, "{stops:?}");
     }
 
     // A run cannot go on for longer: its learning rate has fallen to nearly 0.

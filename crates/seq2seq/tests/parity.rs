@@ -11,6 +11,7 @@ use burn::optim::GradientsParams;
 use burn::tensor::{DType, Device, Tensor};
 use runs::Shards;
 use runs::optim::{Adam, adam};
+use runs::testing::values;
 use seq2seq::data::{Batch, Contexts, Padded};
 use seq2seq::generate::beam_search;
 use seq2seq::{ModelConfig, Preset, Seq2Seq, weights};
@@ -106,10 +107,6 @@ impl Case {
         let grads = (loss * (1.0 / self.responses.len() as f64)).backward();
         (value, GradientsParams::from_grads(grads, model))
     }
-}
-
-fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
-    tensor.into_data().iter::<f64>().collect()
 }
 
 #[track_caller]

@@ -171,11 +171,7 @@ mod flex {
 #[cfg(all(test, feature = "flex"))]
 mod tests {
     use super::*;
-    use runs::testing::alone;
-
-    fn values(mask: Tensor<2>) -> Vec<f64> {
-        mask.into_data().iter::<f64>().collect()
-    }
+    use runs::testing::{alone, values};
 
     #[test]
     fn masks_follow_the_seed_and_keep_their_share() {

@@ -18,30 +18,16 @@ use super::*;
 use crate::folder::{MODEL, RunState};
 use crate::observer::{Notes, Silent};
 use crate::settings::Extension;
+use crate::testing::{finished, without_times};
 use crate::weights::save_weights;
 
 type Run = Folder<Tiny>;
-
-fn finished(fitted: Fitted) -> FinalMetrics {
-    let Fitted::Finished(metrics) = fitted else { panic!("it was stopped") };
-    metrics
-}
-
-/// Lines without wall-clock times.
-fn timeless(lines: &str) -> Vec<Value> {
-    let mut lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    for line in &mut lines {
-        line["seconds"] = 0.into();
-        line["tokens_per_s"] = 0.into();
-    }
-    lines
-}
 
 /// All that a finished run has, but for times.
 fn outcome(run: &Run) -> (Vec<Value>, Vec<Value>, Vec<Vec<u8>>) {
     let files = [run.best_weights().unwrap(), run.last_weights().unwrap(), run.checkpoint().join("adam.bpk")];
     let files = files.map(|file| fs::read(file).unwrap()).to_vec();
-    (timeless(&run.metrics().unwrap()), timeless(&run.steps().unwrap()), files)
+    (without_times(&run.metrics().unwrap()), without_times(&run.steps().unwrap()), files)
 }
 
 /// The files of a run and their contents, but for the lock.
@@ -89,7 +75,7 @@ fn training_that_was_stopped_anywhere_goes_on_to_the_same_bits() {
         let times = |metrics: FinalMetrics| FinalMetrics { seconds: 0.0, tokens_per_s: 0.0, ..metrics };
         assert_eq!(times(got), times(expected));
         assert!(outcome(&run) == outcome(&straight), "{validate_every:?}");
-        let lines = timeless(&run.metrics().unwrap());
+        let lines = without_times(&run.metrics().unwrap());
         let places: Vec<u64> = lines.iter().filter_map(|line| line["step"].as_u64()).collect();
         let inside = validate_every.map_or(vec![], |every| (1..=4).map(|n| n * every as u64).collect());
         assert_eq!(places, inside.repeat(4));

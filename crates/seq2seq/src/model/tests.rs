@@ -4,6 +4,7 @@ use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{DType, Device, Int, Tensor};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
+use runs::testing::values;
 
 use super::*;
 use crate::config::{ModelConfig, Preset};
@@ -80,10 +81,6 @@ fn example() -> (Vec<Vec<i32>>, Vec<Context>, Vec<usize>) {
         (vec![2, 4, 0], vec![0; 3]),
     ];
     (utterances(6), contexts, vec![1, 3, 5, 0])
-}
-
-fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
-    tensor.into_data().iter::<f64>().collect()
 }
 
 #[track_caller]

@@ -10,14 +10,13 @@ use std::sync::Mutex;
 
 use runs::data::Fingerprint;
 use runs::ranks::{Grid, threads};
-use runs::{EndReason, FinalMetrics, Fitted, Notes, StepMetrics, Versions, distance};
-use serde_json::Value;
+use runs::testing::{self, AtEnd, NEVER, alone, finished, near, train_among, without_times};
+use runs::{EndReason, FinalMetrics, Fitted, Notes, StepMetrics, distance};
 
 use super::*;
 use crate::config::{DecayWhen, Dropouts, HeadKind, LrDecay, Preset};
 use crate::testing::{corpus_of, weights};
-use crate::train::{RunConfig, RunFolder, mean_nll};
-use runs::testing::alone;
+use crate::train::{RunFolder, mean_nll};
 
 fn corpus() -> Corpus {
     corpus_of(4000, 400)
@@ -65,83 +64,29 @@ fn run_of(train: &TrainConfig) -> (tempfile::TempDir, RunFolder) {
 }
 
 fn run_of_model(model: &ModelConfig, train: &TrainConfig) -> (tempfile::TempDir, RunFolder) {
-    let config = RunConfig {
-        text: Default::default(),
-        versions: Versions::current(),
-        preset: "small".into(),
-        device: "flex".into(),
-        data: "generated".into(),
-        corpus: Fingerprint::of(&corpus()),
-        finetunes: None,
-        tokens: None,
-        model: model.clone(),
-        train: train.clone(),
-        extensions: vec![],
-    };
+    let config = testing::config(Fingerprint::of(&corpus()), model.clone(), train.clone());
     let root = tempfile::tempdir().unwrap();
     let run = RunFolder::create(root.path(), &config, corpus().vocabulary()).unwrap();
     (root, run)
 }
 
-fn finished(fitted: Fitted) -> FinalMetrics {
-    let Fitted::Finished(metrics) = fitted else { panic!("it was stopped") };
-    metrics
-}
-
-const NEVER: usize = usize::MAX;
-
-/// What one of several ranks has at its end.
-struct AtEnd {
-    /// At rank 0 the whole model, at the others their rows.
-    model: LanguageModel,
-    rows: usize,
-    state: LmTrainerState,
-    fitted: Result<Fitted, String>,
-    intervals: Vec<StepMetrics>,
-}
-
-impl AtEnd {
-    fn last(&self) -> FinalMetrics {
-        finished(self.fitted.clone().unwrap())
-    }
-}
-
-/// Trains as `size` ranks, threads of this process, of which `width` share a vocabulary, from the run's checkpoint if it has one.
-/// Rank `size − 1` stops after so many steps and chunks.
+/// Trains as ranks of this [shape](train_among), from the run's checkpoint if it has one. `config` is that of a rank.
 fn train(
-    (size, width): (usize, usize),
+    shape: (usize, usize),
     model: &ModelConfig,
     config: impl Fn(usize) -> TrainConfig + Sync,
     run: Option<&RunFolder>,
     stop: usize,
-) -> Vec<AtEnd> {
+) -> Vec<AtEnd<LmTask>> {
     // First weights are drawn by one rank at a time.
     let fresh = Mutex::new(());
-    threads(size, |ranks| {
-        let grid = Grid::new(&ranks, width).unwrap();
-        let mut trainer = {
-            let _guard = fresh.lock().unwrap();
-            let config = config(ranks.rank());
-            let task = LmTask::among(grid.vocabulary(), model, &config, &corpus(), &Device::flex()).unwrap();
-            Trainer::new(task).with_log_every(8).with_grid(&grid).unwrap()
-        };
-        if let Some(run) = run {
-            // The others do not hold the lock.
-            let own = RunFolder::open(run.path()).unwrap();
-            ranks.wait().unwrap();
-            trainer.restore(if ranks.is_first() { run } else { &own }).unwrap();
-        }
-        let stop = if ranks.rank() == size - 1 { stop } else { NEVER };
-        let mut watch = Notes::stopping_after(stop);
-        let fitted = trainer.fit(run.filter(|_| ranks.is_first()), &mut watch);
-        AtEnd {
-            model: trainer.task().shards().whole(trainer.model()).unwrap(),
-            rows: trainer.model().embedding.lazy_shape()[0],
-            state: trainer.state().clone(),
-            fitted: fitted.map_err(|error| error.to_string()),
-            intervals: watch.intervals,
-        }
-    })
+    let trainer = |grid: &Grid| {
+        let _guard = fresh.lock().unwrap();
+        let config = config(grid.all().rank());
+        let task = LmTask::among(grid.vocabulary(), model, &config, &corpus(), &Device::flex());
+        Trainer::new(task.unwrap()).with_log_every(8)
+    };
+    train_among(shape, trainer, run, stop)
 }
 
 #[test]
@@ -162,16 +107,6 @@ fn training_perplexity_is_the_mean_over_all_tokens() {
     let nll = notes.epochs[0].train_ppl.ln();
     let expected = mean_nll(&trainer.model().valid(), &trainer.task().train);
     assert!((nll - expected).abs() < 2e-3, "{nll} against {expected}");
-}
-
-/// Lines of metrics without wall-clock times.
-fn without_times(lines: &str) -> Vec<Value> {
-    let mut lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    for line in &mut lines {
-        line["seconds"] = 0.into();
-        line["tokens_per_s"] = 0.into();
-    }
-    lines
 }
 
 /// Trains with dropout, once in one go and once with many stops, inside of epochs, before and within their evaluations, and at

@@ -10,7 +10,7 @@ fn patience_ends_training() {
         let mut notes = Notes::default();
         let last = finished(trainer(&config).fit(Some(&run), &mut notes).unwrap());
         assert_eq!(last.ended, EndReason::Patience);
-        let lines = timeless(&run.metrics().unwrap());
+        let lines = without_times(&run.metrics().unwrap());
         let bests: Vec<bool> = lines.iter().filter_map(|line| line["best"].as_bool()).collect();
         assert_eq!(bests.iter().rposition(|&best| best), Some(bests.len() - 4), "{bests:?}");
         let message = notes.messages.last().unwrap();
@@ -22,7 +22,7 @@ fn patience_ends_training() {
         let same = finished(again.fit(Some(&run), &mut notes).unwrap());
         assert_eq!((same.best_epoch, same.test_ppl), (last.best_epoch, last.test_ppl));
         assert!(notes.intervals.is_empty() && notes.messages.is_empty());
-        assert_eq!(timeless(&run.metrics().unwrap()).len(), lines.len());
+        assert_eq!(without_times(&run.metrics().unwrap()).len(), lines.len());
     }
 }
 

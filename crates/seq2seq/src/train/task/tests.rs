@@ -3,7 +3,8 @@ use std::path::Path;
 use awd_lstm::HeadKind;
 use burn::module::Module;
 
-use runs::{EndReason, Extended, Extension, FinalMetrics, Fitted, Notes, Silent, Versions, distance};
+use runs::testing::{self, without_times};
+use runs::{EndReason, Extended, Extension, FinalMetrics, Fitted, Notes, Silent, distance};
 
 use super::*;
 use crate::config::{Preset, StopConfig};
@@ -53,33 +54,7 @@ fn run(path: &Path, corpus: &Corpus, config: &TrainConfig) -> RunFolder {
 }
 
 fn configuration(corpus: &Corpus, config: &TrainConfig) -> RunConfig {
-    RunConfig {
-        versions: Versions::current(),
-        preset: "small".into(),
-        device: "flex".into(),
-        data: "data".into(),
-        corpus: fingerprint(corpus),
-        finetunes: None,
-        tokens: None,
-        text: DialogConfig::default(),
-        model: model(corpus, HeadKind::Mos),
-        train: config.clone(),
-        extensions: vec![],
-    }
-}
-
-/// The metrics without what depends on the clock.
-fn timeless(lines: &str) -> Vec<serde_json::Value> {
-    lines
-        .lines()
-        .map(|line| {
-            let mut value: serde_json::Value = serde_json::from_str(line).unwrap();
-            for name in ["seconds", "tokens_per_s"] {
-                value[name] = 0.into();
-            }
-            value
-        })
-        .collect()
+    testing::config(fingerprint(corpus), model(corpus, HeadKind::Mos), config.clone())
 }
 
 #[test]
@@ -187,8 +162,8 @@ fn an_extended_run_is_one_that_was_started_for_longer() {
         FinalMetrics { seconds: 0.0, tokens_per_s: 0.0, ..last },
         FinalMetrics { seconds: 0.0, tokens_per_s: 0.0, ..expected_last }
     );
-    assert_eq!(timeless(&folder.metrics().unwrap()), timeless(&straight.metrics().unwrap()));
-    assert_eq!(timeless(&folder.steps().unwrap()), timeless(&straight.steps().unwrap()));
+    assert_eq!(without_times(&folder.metrics().unwrap()), without_times(&straight.metrics().unwrap()));
+    assert_eq!(without_times(&folder.steps().unwrap()), without_times(&straight.steps().unwrap()));
     let change = |after_epoch, setting: &str, from: usize, to: usize| Extended {
         after_epoch,
         setting: setting.into(),

@@ -21,9 +21,11 @@ fn ranks_make_the_bits_of_as_many_slices() {
             for (rank, end) in all.iter().enumerate() {
                 assert_eq!(weights(&end.model), weights(slices.model()), "{size} ranks, rank {rank}");
                 let got = end.last();
-                let near = |a: f64, b: f64| (a / b - 1.0).abs() < 1e-6;
-                assert!(near(got.valid_ppl, expected.valid_ppl), "{got:?} {expected:?}");
-                assert!(near(got.test_ppl.unwrap(), expected.test_ppl.unwrap()), "{got:?} {expected:?}");
+                assert!(near(got.valid_ppl, expected.valid_ppl, 1e-6), "{got:?} {expected:?}");
+                assert!(
+                    near(got.test_ppl.unwrap(), expected.test_ppl.unwrap(), 1e-6),
+                    "{got:?} {expected:?}"
+                );
                 // All ranks go by the same clock and the same numbers.
                 assert_eq!(end.state.task.rule, all[0].state.task.rule);
                 assert_eq!(end.state.seconds, all[0].state.seconds);
