@@ -29,5 +29,4 @@ mod rank;
 mod shard;
 mod support;
 mod time_axis;
-mod transformer;
 mod types;
