@@ -28,6 +28,8 @@ mod mask;
 mod ops;
 pub mod portable;
 mod sequence;
+#[cfg(all(test, any(feature = "flex", feature = "wgpu", feature = "cuda")))]
+mod testing;
 #[cfg(all(test, feature = "flex"))]
 mod tests;
 

@@ -5,6 +5,7 @@ use highrank_kernels::precision::product;
 use highrank_kernels::{Floats, Precision};
 
 use super::sequence::{arguments, unpacked};
+use super::testing::{self, wave};
 use super::*;
 
 /// T, B, I, H and whether there is a mask.
@@ -20,11 +21,6 @@ const NAMES: [&str; 7] = ["x", "h0", "c0", "w_ih", "w_hh", "b_ih", "b_hh"];
 
 fn shapes((t, b, i, h, _): Sizes) -> [Vec<usize>; 7] {
     [vec![t, b, i], vec![b, h], vec![b, h], vec![4 * h, i], vec![4 * h, h], vec![4 * h], vec![4 * h]]
-}
-
-/// Spread numbers in [-scale, scale] that depend on nothing but their place.
-fn wave(len: usize, phase: f64, scale: f64) -> Vec<f64> {
-    (0..len).map(|n| scale * (1.7 * n as f64 + 3.1 * phase).sin()).collect()
 }
 
 fn inputs(sizes: Sizes) -> Vec<Vec<f64>> {
@@ -145,10 +141,8 @@ fn run(
 
 fn close(what: &str, got: &TensorData, want: &TensorData, tolerance: f64) {
     assert_eq!(got.shape(), want.shape(), "{what}");
-    let scale = want.iter::<f64>().fold(1.0, |m: f64, v| m.max(v.abs()));
-    for (n, (g, w)) in got.iter::<f64>().zip(want.iter::<f64>()).enumerate() {
-        assert!((g - w).abs() <= tolerance * scale, "{what}[{n}] is {g} instead of {w}");
-    }
+    let [got, want] = [got, want].map(|data| data.iter::<f64>().collect::<Vec<_>>());
+    testing::close(what, &got, &want, tolerance);
 }
 
 /// A layer against the reference: every value and every gradient.

@@ -5,18 +5,15 @@ use burn::tensor::{DType, TensorData};
 use highrank_kernels::{Floats, Precision};
 
 use super::*;
+use crate::lstm::testing::{self, ALL, all_close, by_kernels, composed};
 
 /// T, B, I, H: single ones, odd ones, a state that is dealt out by rows, and another one.
 const SIZES: [[usize; 4]; 5] = [[1, 1, 1, 1], [3, 2, 5, 7], [5, 3, 9, 50], [3, 12, 8, 350], [2, 20, 3, 250]];
 
 const PRECISIONS: [Precision; 3] = [Precision::Full, Precision::Tf32, Precision::Bf16];
 
-const ALL: LstmWanted = LstmWanted { x: true, h0: true, c0: true, w_ih: true, w_hh: true, bias: true };
-
-/// Spread numbers in [-scale, scale] that depend on nothing but their place.
 fn wave(shape: &[usize], phase: f64, scale: f64, dtype: DType) -> Floats<Flex> {
-    let count: usize = shape.iter().product();
-    let values: Vec<f64> = (0..count).map(|n| scale * (1.7 * n as f64 + 3.1 * phase).sin()).collect();
+    let values = testing::wave(shape.iter().product(), phase, scale);
     Floats::from_data(TensorData::new(values, shape).convert_dtype(dtype), &Default::default())
 }
 
@@ -42,48 +39,6 @@ fn args(
     }
 }
 
-type Made = Vec<(&'static str, Option<Vec<f64>>)>;
-
-/// The packed result and the gradients.
-fn all(packed: Floats<Flex>, grads: LstmGrads<Floats<Flex>>) -> Made {
-    let LstmGrads { x, h0, c0, w_ih, w_hh, bias } = grads;
-    let named = [
-        ("packed", Some(packed)),
-        ("x", x),
-        ("h0", h0),
-        ("c0", c0),
-        ("w_ih", w_ih),
-        ("w_hh", w_hh),
-        ("bias", bias),
-    ];
-    named.map(|(name, made)| (name, made.map(|made| made.into_data().iter::<f64>().collect()))).to_vec()
-}
-
-fn native(args: &LstmArgs<Floats<Flex>>, grad: &Floats<Flex>, wanted: LstmWanted) -> Made {
-    let (packed, saved) = Flex::lstm_with_saved(args.clone());
-    let grads = Flex::lstm_backward(args.clone(), packed.clone(), saved, grad.clone(), wanted);
-    all(packed, grads)
-}
-
-fn composed(args: &LstmArgs<Floats<Flex>>, grad: &Floats<Flex>, wanted: LstmWanted) -> Made {
-    let (packed, saved) = portable::forward_with_saved(args.clone());
-    let grads = portable::backward(args.clone(), packed.clone(), saved, grad.clone(), wanted);
-    all(packed, grads)
-}
-
-fn close(what: &str, got: &Made, want: &Made, tolerance: f64) {
-    for ((name, got), (_, want)) in got.iter().zip(want) {
-        assert_eq!(got.is_some(), want.is_some(), "{what}: {name}");
-        let (Some(got), Some(want)) = (got, want) else { continue };
-        assert_eq!(got.len(), want.len(), "{what}: {name}");
-        let scale = want.iter().fold(1.0, |most: f64, x| most.max(x.abs()));
-        for (n, (got, want)) in got.iter().zip(want).enumerate() {
-            let near = (got - want).abs() <= tolerance * scale;
-            assert!(near, "{what}: {name}[{n}] is {got} instead of {want}");
-        }
-    }
-}
-
 fn in_threads<R: Send>(threads: usize, work: impl FnOnce() -> R + Send) -> R {
     rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap().install(work)
 }
@@ -99,8 +54,8 @@ fn agrees_with_the_portable_formulas_at_every_precision() {
             let grad = wave(&[t + 1, b, h], 9.0, 1.0, DType::F64);
             let want = composed(&args, &grad, ALL);
             for threads in 1..=3 {
-                let got = in_threads(threads, || native(&args, &grad, ALL));
-                close(&format!("{sizes:?}, {precision}, {threads} threads"), &got, &want, 1e-11);
+                let got = in_threads(threads, || by_kernels(&args, &grad, ALL));
+                all_close(&format!("{sizes:?}, {precision}, {threads} threads"), &got, &want, 1e-11);
             }
         }
     }
@@ -114,8 +69,8 @@ fn agrees_in_f32_at_every_precision() {
             let args = args(sizes, true, precision, DType::F32);
             let [t, b, _, h] = sizes;
             let grad = wave(&[t + 1, b, h], 9.0, 1.0, DType::F32);
-            let (got, want) = (native(&args, &grad, ALL), composed(&args, &grad, ALL));
-            close(&format!("{sizes:?}, {precision}"), &got, &want, tolerance);
+            let (got, want) = (by_kernels(&args, &grad, ALL), composed(&args, &grad, ALL));
+            all_close(&format!("{sizes:?}, {precision}"), &got, &want, tolerance);
         }
     }
 }
@@ -124,9 +79,9 @@ fn agrees_in_f32_at_every_precision() {
 fn the_same_call_gives_the_same_bits() {
     let args = args([4, 12, 20, 350], true, Precision::Bf16, DType::F32);
     let grad = wave(&[5, 12, 350], 9.0, 1.0, DType::F32);
-    let first = native(&args, &grad, ALL);
+    let first = by_kernels(&args, &grad, ALL);
     for _ in 0..3 {
-        assert!(native(&args, &grad, ALL) == first);
+        assert!(by_kernels(&args, &grad, ALL) == first);
     }
 }
 
@@ -135,7 +90,7 @@ fn only_what_is_wanted_is_made() {
     let (args, grad) =
         (args([3, 2, 5, 7], true, Precision::Bf16, DType::F64), wave(&[4, 2, 7], 9.0, 1.0, DType::F64));
     let wanted = LstmWanted { x: false, h0: false, w_hh: false, ..ALL };
-    close("some", &native(&args, &grad, wanted), &composed(&args, &grad, wanted), 1e-12);
+    all_close("some", &by_kernels(&args, &grad, wanted), &composed(&args, &grad, wanted), 1e-12);
 }
 
 #[test]

@@ -5,8 +5,8 @@ use highrank_kernels::gpu::{CubeDevice, Limits};
 use highrank_kernels::{Floats, Precision};
 
 use crate::lstm::kernels::LstmKernels;
-use crate::lstm::ops::{LstmArgs, LstmCall, LstmGrads, LstmOps, LstmWanted};
-use crate::lstm::portable;
+use crate::lstm::ops::{LstmArgs, LstmCall, LstmOps, LstmWanted};
+use crate::lstm::testing::{self, ALL, Made, all_close, composed};
 
 /// Values in about ±0.9 from the index alone.
 fn tensor<B: LstmKernels<Device = CubeDevice>, const D: usize>(shape: [usize; D], seed: usize) -> Floats<B> {
@@ -34,49 +34,31 @@ where
     }
 }
 
-const WANTED: LstmWanted = LstmWanted { x: true, h0: true, c0: true, w_ih: true, w_hh: true, bias: true };
-
-/// The packed result and all gradients, each with its name.
-type Made = [(&'static str, Vec<f32>); 7];
-
-fn listed<B: LstmKernels>(packed: Floats<B>, grads: LstmGrads<Floats<B>>) -> Made {
-    let LstmGrads { x, h0, c0, w_ih, w_hh, bias } = grads;
-    [
-        ("packed", values(packed)),
-        ("x", values(x.unwrap())),
-        ("h0", values(h0.unwrap())),
-        ("c0", values(c0.unwrap())),
-        ("w_ih", values(w_ih.unwrap())),
-        ("w_hh", values(w_hh.unwrap())),
-        ("bias", values(bias.unwrap())),
-    ]
-}
-
 fn by_kernels<B: LstmKernels<Device = CubeDevice> + LstmOps>(
     steps: usize,
     units: usize,
     masked: bool,
     precision: Precision,
 ) -> Made {
-    let args = || args::<B>(steps, units, masked, precision);
-    let grad = tensor([steps + 1, BATCH, units], 9);
-    let (packed, saved) = B::lstm_with_saved(args());
-    let alone = values(Floats::<B>::new(B::lstm(LstmCall(args()))));
-    let grads = B::lstm_backward(args(), packed.clone(), saved, grad, WANTED);
-    let made = listed(packed, grads);
-    assert_eq!(made[0].1, alone, "with and without what the backward pass needs");
+    let args = args::<B>(steps, units, masked, precision);
+    let made = testing::by_kernels(&args, &tensor([steps + 1, BATCH, units], 9), ALL);
+    let alone = Floats::<B>::new(B::lstm(LstmCall(args))).into_data().iter::<f64>().collect();
+    assert_eq!(made[0].1, Some(alone), "with and without what the backward pass needs");
     made
 }
 
 fn close(what: &str, precision: Precision, got: &Made, want: &Made) {
     // A number that rounding cuts may lie on either side of a half.
     let tolerance = if precision == Precision::Full { 1e-5 } else { 2e-3 };
+    all_close(&format!("{what}, {precision}"), got, want, tolerance);
+}
+
+/// Numbers of sums in another order.
+fn near(what: &str, got: &Made, want: &Made) {
     for ((name, got), (_, want)) in got.iter().zip(want) {
-        assert_eq!(got.len(), want.len(), "{what}: {name}");
-        let scale = want.iter().fold(1.0, |max: f32, x| max.max(x.abs()));
-        for (i, (got, want)) in got.iter().zip(want).enumerate() {
-            let near = (got - want).abs() <= tolerance * scale;
-            assert!(near, "{what}, {precision}: {name}[{i}] is {got}, expected {want}");
+        assert_eq!(got.as_ref().map(Vec::len), want.as_ref().map(Vec::len), "{what}: {name}");
+        for (got, want) in got.iter().flatten().zip(want.iter().flatten()) {
+            assert!((got - want).abs() <= 2e-5, "{what}: {name} is {got}, expected {want}");
         }
     }
 }
@@ -92,11 +74,8 @@ fn kernels_agree_with_the_portable_path_with_and_without_fusion() {
         (2, 131, false, Precision::Bf16),
         (2, 131, false, Precision::Full),
     ] {
-        let args = || args::<Plain>(steps, units, masked, precision);
         let grad = tensor([steps + 1, BATCH, units], 9);
-        let (packed, saved) = portable::forward_with_saved(args());
-        let grads = portable::backward(args(), packed.clone(), saved, grad, WANTED);
-        let want = listed(packed, grads);
+        let want = composed(&args::<Plain>(steps, units, masked, precision), &grad, ALL);
         for (backend, got) in [
             ("plain", by_kernels::<Plain>(steps, units, masked, precision)),
             ("fused", by_kernels::<Fused>(steps, units, masked, precision)),
@@ -115,11 +94,7 @@ fn cubes_of_few_units_make_the_same_but_for_the_order_of_sums() {
     let want = made(256);
     // The last too few for the kernels.
     for units in [128, 64, 32] {
-        for ((name, got), (_, want)) in made(units).iter().zip(&want) {
-            for (got, want) in got.iter().zip(want) {
-                assert!((got - want).abs() <= 2e-5, "{units} units: {name} is {got}, expected {want}");
-            }
-        }
+        near(&format!("{units} units"), &made(units), &want);
     }
 }
 
@@ -139,11 +114,7 @@ fn kernels_run_on_a_device_of_few_buffers() {
     use highrank_kernels::gpu::testing::on_least_device;
     let made = || by_kernels::<Plain>(3, 22, true, Precision::Full);
     let want = made();
-    for ((name, got), (_, want)) in on_least_device(made).iter().zip(&want) {
-        for (got, want) in got.iter().zip(want) {
-            assert!((got - want).abs() <= 2e-5, "{name} is {got}, expected {want}");
-        }
-    }
+    near("few buffers", &on_least_device(made), &want);
 }
 
 /// One a step, and twelve others for any number of steps: so the three layers of the `paper` preset take 456 for 70 steps.
@@ -152,7 +123,7 @@ fn a_step_takes_one_launch_in_either_direction() {
     let launched = |steps| {
         let args = args::<Plain>(steps, 24, true, Precision::Full);
         let grad = tensor([steps + 1, BATCH, 24], 9);
-        let wanted = LstmWanted { h0: false, c0: false, ..WANTED };
+        let wanted = LstmWanted { h0: false, c0: false, ..ALL };
         let run = || {
             let (packed, saved) = Plain::lstm_with_saved(args.clone());
             values(
