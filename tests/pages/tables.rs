@@ -115,8 +115,18 @@ fn spread(values: &[f64], digits: usize) -> String {
     format!("{mean:.digits$} ± {:.digits$}", (squares / (values.len() - 1) as f64).sqrt())
 }
 
-pub fn row(cells: &[String]) -> String {
-    format!("| {} |", cells.join(" | "))
+pub fn row(cells: impl IntoIterator<Item = String>) -> String {
+    format!("| {} |", cells.into_iter().collect::<Vec<_>>().join(" | "))
+}
+
+/// A row with a name before its cells.
+fn named(name: impl ToString, cells: impl IntoIterator<Item = String>) -> String {
+    row([name.to_string()].into_iter().chain(cells))
+}
+
+/// A name, and what runs have at these places.
+fn spreads(name: impl ToString, runs: &Runs, places: &[&str]) -> String {
+    named(name, places.iter().map(|place| runs.spread(place)))
 }
 
 /// `−4.1 %`; of the base itself a dash.
@@ -164,10 +174,7 @@ fn equal_size() -> Vec<String> {
         let text = runs.spread("finetuned.test_ppl");
         if runs.mean("finetuned.test_ppl") == best[at] { format!("**{text}**") } else { text }
     };
-    let line = |(head, name): (&str, &str)| {
-        let cells = (0..SIZES.len()).map(|at| cell(head, at));
-        row(&[name.to_string()].into_iter().chain(cells).collect::<Vec<_>>())
-    };
+    let line = |(head, name): (&str, &str)| named(name, (0..SIZES.len()).map(|at| cell(head, at)));
     HEADS.map(line).to_vec()
 }
 
@@ -176,21 +183,18 @@ pub fn test_perplexity(file: &str, head: &str) -> f64 {
     Runs::read(file).head(head).size(1.2e6).mean("finetuned.test_ppl")
 }
 
-fn sizes_and_stages(runs: &Runs, name: &str) -> Vec<String> {
-    vec![
-        name.to_string(),
-        format!("{}", runs.same("d_embedding")),
-        runs.layers(),
-        grouped(runs.same("parameters")),
-        runs.spread("valid_ppl"),
-        runs.spread("finetuned.valid_ppl"),
-        runs.spread("finetuned.test_ppl"),
-    ]
+/// Before averaging, and after it.
+const STAGES: [&str; 3] = ["valid_ppl", "finetuned.valid_ppl", "finetuned.test_ppl"];
+
+fn sizes_and_stages(runs: &Runs, (head, name): (&str, &str)) -> String {
+    let runs = runs.head(head);
+    let sizes = [runs.same("d_embedding").to_string(), runs.layers(), grouped(runs.same("parameters"))];
+    spreads(format!("{name} | {}", sizes.join(" | ")), &runs, &STAGES)
 }
 
 fn equal_size_in_full() -> Vec<String> {
     let runs = Runs::read("study-sizes").size(1.2e6);
-    HEADS.iter().map(|(head, name)| row(&sizes_and_stages(&runs.head(head), name))).collect()
+    HEADS.map(|head| sizes_and_stages(&runs, head)).to_vec()
 }
 
 fn later_heads() -> Vec<String> {
@@ -203,7 +207,7 @@ fn later_heads() -> Vec<String> {
         ("mos", "MoS, K 10"),
         ("doc", "DOC, K 7 + 3"),
     ];
-    heads.iter().map(|(head, name)| row(&sizes_and_stages(&runs.head(head), name))).collect()
+    heads.map(|head| sizes_and_stages(&runs, head)).to_vec()
 }
 
 fn causes() -> Vec<String> {
@@ -223,7 +227,7 @@ fn causes() -> Vec<String> {
             let [of, base] = [head, base].map(|head| of(head).mean("finetuned.test_ppl"));
             format!("{:.1} %", 100.0 * (1.0 - of / base))
         };
-        row(&[
+        row([
             name.into(),
             test(of("softmax")),
             of_lag(1.0, size),
@@ -245,7 +249,7 @@ fn start() -> Vec<String> {
     let line = |(name, size): (&str, f64), (head, shown): (&str, &str)| {
         let [papers, linear] = [&sizes, &start].map(|runs| runs.head(head).size(size));
         let test = "finetuned.test_ppl";
-        row(&[
+        row([
             name.into(),
             shown.into(),
             papers.spread("valid_ppl"),
@@ -263,22 +267,20 @@ fn components() -> Vec<String> {
     let runs = Runs::read("study-components");
     let line = |k: f64| {
         let runs = runs.number("components", k);
-        row(&[
-            k.to_string(),
-            grouped(runs.same("parameters")),
-            runs.spread("valid_ppl"),
-            runs.spread("finetuned.valid_ppl"),
-            runs.spread("finetuned.test_ppl"),
-            grouped(runs.same("rank")),
-        ])
+        let cells = STAGES.map(|place| runs.spread(place));
+        let [parameters, rank] = ["parameters", "rank"].map(|place| grouped(runs.same(place)));
+        row([k.to_string(), parameters].into_iter().chain(cells).chain([rank]))
     };
     [1.0, 3.0, 5.0, 10.0, 15.0, 20.0].map(line).to_vec()
 }
 
-/// Perplexities of runs with a value of a setting: training text, validation text before and after averaging.
-fn with_setting(file: &str, setting: &str, value: f64) -> [String; 3] {
-    let runs = Runs::read(file).filter(|run| run["settings"][setting].as_f64() == Some(value));
-    ["finetuned.train_ppl", "valid_ppl", "finetuned.valid_ppl"].map(|place| runs.spread(place))
+/// The training text, and the validation text before and after averaging.
+const FIT: [&str; 3] = ["finetuned.train_ppl", "valid_ppl", "finetuned.valid_ppl"];
+
+/// A line for a value of a setting, from runs with it.
+fn with_setting(name: impl ToString, setting: &str, key: &str, value: f64) -> String {
+    let runs = Runs::read(&format!("study-lag-{setting}"));
+    spreads(name, &runs.filter(|run| run["settings"][key].as_f64() == Some(value)), &FIT)
 }
 
 fn one_setting() -> Vec<String> {
@@ -288,19 +290,13 @@ fn one_setting() -> Vec<String> {
         ("dropout of the latent contexts", "dropout-latent", [0.0, 0.3]),
     ];
     let lines = settings.into_iter().flat_map(|(name, setting, values)| {
-        values.map(|value| {
-            let figures = with_setting(&format!("study-lag-{setting}"), setting, value);
-            row(&[vec![name.into(), value.to_string()], figures.to_vec()].concat())
-        })
+        values.map(|value| with_setting(format!("{name} | {value}"), setting, setting, value))
     });
     lines.collect()
 }
 
 fn softmax_dropout() -> Vec<String> {
-    let line = |value: f64| {
-        let figures = with_setting("study-lag-softmax-dropout-output", "dropout-output", value);
-        row(&[vec![value.to_string()], figures.to_vec()].concat())
-    };
+    let line = |value: f64| with_setting(value, "softmax-dropout-output", "dropout-output", value);
     [0.0, 0.2, 0.4].map(line).to_vec()
 }
 
@@ -334,7 +330,7 @@ fn tuned() -> Vec<String> {
     let line = |(folder, head, name): (&str, &str, &str)| {
         let runs = tuned_runs(folder).head(head);
         let cells = ["static_valid_ppl", "static_test_ppl", "test_ppl"].map(|place| runs.spread(place));
-        format!("| {name} | {} {}", runs.0.len(), row(&cells))
+        format!("| {name} | {} {}", runs.0.len(), row(cells))
     };
     TUNED.map(line).to_vec()
 }
@@ -344,8 +340,7 @@ fn dynamic() -> Vec<String> {
     let line = |name: &str, runs: Runs| {
         let places = ["static_valid_ppl", "valid_ppl", "static_test_ppl", "test_ppl"];
         let gain = 100.0 * (1.0 - runs.mean("test_ppl") / runs.mean("static_test_ppl"));
-        let figures = places.map(|place| runs.spread(place));
-        row(&[vec![name.to_string()], figures.to_vec(), vec![format!("{gain:.1} %")]].concat())
+        named(name, places.map(|place| runs.spread(place)).into_iter().chain([format!("{gain:.1} %")]))
     };
     let mut lines = vec![
         line("0.8 million, softmax, 3 + 1", all.folder("sizes/softmax")),
@@ -361,10 +356,9 @@ fn dynamic() -> Vec<String> {
 fn pair(file: &str, [softmax, mos]: [&str; 2]) -> Vec<String> {
     let runs = Runs::read(file);
     let line = |(head, name): (&str, &str)| {
-        let runs = runs.head(head);
         let places =
             ["finetuned.train_ppl", "valid_ppl", "test_ppl", "finetuned.valid_ppl", "finetuned.test_ppl"];
-        row(&[vec![name.to_string()], places.map(|place| runs.spread(place)).to_vec()].concat())
+        spreads(name, &runs.head(head), &places)
     };
     [("softmax", softmax), ("mos", mos)].map(line).to_vec()
 }
@@ -379,11 +373,11 @@ fn dropouts() -> Vec<String> {
         ("found", "the search's, 0.3 before the decoder and on contexts"),
     ];
     let line = |(share, name): (&str, &str)| {
-        let of_head = |head: &str| {
+        let heads = ["softmax", "mos"].into_iter().flat_map(|head| {
             let run = runs.filter(|run| run["run"] == format!("{head}-{share}"));
-            ["finetuned.train_ppl", "valid_ppl", "finetuned.valid_ppl"].map(|place| run.spread(place))
-        };
-        row(&[vec![name.to_string()], of_head("softmax").to_vec(), of_head("mos").to_vec()].concat())
+            FIT.map(|place| run.spread(place))
+        });
+        named(name, heads)
     };
     lines.map(line).to_vec()
 }
@@ -407,7 +401,7 @@ fn characters() -> Vec<String> {
         cells.extend(places.map(|place| bits(&runs, place)));
         let each = runs.each("finetuned.test_ppl");
         cells.push(each.iter().map(|ppl| format!("{:.3}", ppl.log2())).collect::<Vec<_>>().join(", "));
-        row(&cells)
+        row(cells)
     };
     heads.map(line).to_vec()
 }
@@ -430,7 +424,7 @@ fn no_gain() -> Vec<String> {
             end("plif"),
         ],
     ];
-    lines.map(|cells| row(&cells)).to_vec()
+    lines.map(row).to_vec()
 }
 
 fn known(file: &str) -> Vec<String> {
@@ -450,7 +444,7 @@ fn known(file: &str) -> Vec<String> {
             };
             format!("{mark}{kl:.3}{mark} ± {kl_spread:.3} / {modes:.3} ± {modes_spread:.3}{rate}")
         };
-        row(&[vec![alpha.to_string()], heads.map(cell).to_vec()].concat())
+        named(alpha, heads.map(cell))
     };
     [0.01, 0.1, 1.0].map(line).to_vec()
 }
@@ -468,7 +462,7 @@ fn repeated() -> Vec<String> {
             format!("{loss:.5} / {right:.2} %{}", if one { " (one seed)" } else { "" })
         };
         let visits = runs.head("softmax").mean("visits");
-        row(&[vec![grouped(vocab), grouped(visits)], heads.map(cell).to_vec()].concat())
+        row([grouped(vocab), grouped(visits)].into_iter().chain(heads.map(cell)))
     };
     [1e3, 1e4, 3e4, 1e5].map(line).to_vec()
 }
@@ -482,7 +476,7 @@ fn width() -> Vec<String> {
             let [test, train, rank] = ["test_ppl", "train_ppl", "rank"].map(|place| runs.mean(place));
             format!("{test:.1} ({train:.0}; {rank})")
         };
-        row(&[vec![name.to_string()], widths.map(cell).to_vec()].concat())
+        named(name, widths.map(cell))
     };
     [("softmax", "softmax"), ("moc", "MoC, K 5"), ("mos", "MoS, K 5")].map(line).to_vec()
 }
@@ -519,7 +513,7 @@ pub fn analysis_line(file: &str, run: &str, name: &str) -> String {
     let percent = |key: &str| {
         lost.as_ref().map_or("–".into(), |line| format!("{:.1} %", 100.0 * line[key].as_f64().unwrap()))
     };
-    row(&[
+    row([
         name.into(),
         rank.mean("d_embedding").to_string(),
         bound,
@@ -538,7 +532,7 @@ fn curves(file: &str, runs: &[&str]) -> Vec<String> {
     let columns: Vec<Vec<f64>> = runs.iter().map(of_run).collect();
     let line = |epoch: usize| {
         let after = |column: &Vec<f64>| column.get(epoch).map_or("–".into(), |value| format!("{value:.2}"));
-        row(&[vec![(epoch + 1).to_string()], columns.iter().map(after).collect()].concat())
+        named(epoch + 1, columns.iter().map(after))
     };
     let epochs = columns.iter().map(Vec::len).max().unwrap_or(0);
     (0..epochs).map(line).collect()
@@ -559,9 +553,8 @@ fn ranks() -> Vec<String> {
     ];
     let line = |(name, at): (&str, usize)| {
         let run = &runs.0[at];
-        let figures =
-            ["train_ppl", "valid_ppl", "test_ppl"].map(|key| format!("{:.4}", run[key].as_f64().unwrap()));
-        row(&[vec![name.to_string()], figures.to_vec()].concat())
+        let places = ["train_ppl", "valid_ppl", "test_ppl"];
+        named(name, places.map(|key| format!("{:.4}", run[key].as_f64().unwrap())))
     };
     lines.map(line).to_vec()
 }

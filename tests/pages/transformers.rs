@@ -64,8 +64,8 @@ fn lines(of: &str, cells: impl Fn(&Runs, &Runs) -> Vec<String>) -> Vec<String> {
         let runs = all.number("d_model", width);
         let line = |(name, shown): (&str, &str)| {
             let of_head = runs.has("variant", name).then(|| variant(&runs, name))?;
-            let first = vec![width.to_string(), shown.to_string()];
-            Some(row(&[first, cells(&runs, &of_head)].concat()))
+            let first = [width.to_string(), shown.to_string()];
+            Some(row(first.into_iter().chain(cells(&runs, &of_head))))
         };
         HEADS.into_iter().filter_map(line).collect::<Vec<_>>()
     };
@@ -114,7 +114,7 @@ fn causes() -> Vec<String> {
         let runs = runs(name, of);
         let (valid, test) = (runs.same("valid_ppl"), runs.same("test_ppl"));
         let (valid, over) = (format!("{valid:.2}"), percent(test, base));
-        row(&[shown.to_string(), runs.same("lr").to_string(), valid, format!("{test:.2}"), over])
+        row([shown.to_string(), runs.same("lr").to_string(), valid, format!("{test:.2}"), over])
     };
     CAUSES.map(line).to_vec()
 }
@@ -134,7 +134,7 @@ fn time() -> Vec<String> {
             cells.extend([runs.spread("test_ppl"), percent(runs.mean("test_ppl"), base.mean("test_ppl"))]);
         }
         cells.resize(7, "–".into());
-        row(&cells)
+        row(cells)
     };
     let heads = HEADS.map(|(name, _)| line(name, &starts.each_ref().map(|runs| variant(runs, name))));
     let longer = [3_750.0, 4_500.0].map(|steps| {
@@ -157,7 +157,7 @@ fn defaults() -> Vec<String> {
         let line = |(name, shown): (&str, &str)| {
             let of_head = runs.has("variant", name).then(|| variant(&runs, name))?;
             let test = of_head.same("test_ppl");
-            Some(row(&[
+            Some(row([
                 format!("{rate:.4}"),
                 shown.to_string(),
                 grouped(of_head.same("parameters")),
