@@ -1,6 +1,7 @@
 //! Comparison with reference values and its tolerances.
 
-use burn::tensor::{DType, Tensor};
+use burn::tensor::DType;
+pub use runs::testing::values;
 
 use crate::backends::Setting;
 use crate::case::Entry;
@@ -126,8 +127,4 @@ pub fn assert_agree(what: &str, reports: impl IntoIterator<Item = Report>) {
 /// The largest magnitude of finite numbers, but at least `least`.
 pub fn largest(numbers: &[f64], least: f64) -> f64 {
     numbers.iter().filter(|x| x.is_finite()).fold(least, |max, x| max.max(x.abs()))
-}
-
-pub fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
-    tensor.into_data().iter::<f64>().collect()
 }

@@ -138,6 +138,22 @@ fn options_without_effect_are_errors() {
 
 #[test]
 fn sizes_that_no_memory_holds_are_errors() {
+    let padded = |config: HeadConfig, multiple: usize| config.with_vocab_multiple(multiple);
+    let cases = [
+        (padded(HeadConfig::softmax(8, 10), usize::MAX), usize::MAX),
+        (padded(HeadConfig::softmax(8, 10), 1 << 62), 1 << 62),
+        (padded(HeadConfig::softmax(8, usize::MAX), 64), usize::MAX),
+        (HeadConfig::softmax(8, 1 << 58), 1 << 58),
+    ];
+    for (config, rows) in cases {
+        assert_eq!(config.rows(), rows);
+        let error = config.validate().expect_err("too large");
+        assert_eq!(error, HeadError::TooLarge { what: "the decoder's weight", shape: vec![rows, 8] });
+        let panic = panic_of(|| drop(config.init(&cpu())));
+        assert_eq!(panic, format!("HeadConfig::init: {error}"));
+    }
+    let error = HeadConfig::mos(1 << 40, 8, 10, 1 << 40).validate().expect_err("too large");
+    assert!(matches!(error, HeadError::TooLarge { what: "the contexts' weight", .. }), "{error}");
     let gates = |frequent, d_gate| {
         let context = ContextConfig::Mixtape(MixtapeConfig::new(frequent, d_gate));
         HeadConfig::new(4, 2, VOCAB).with_context(context)

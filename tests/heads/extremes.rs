@@ -120,6 +120,20 @@ fn logits_may_be_far_apart_and_far_below_zero() {
     }
 }
 
+/// Checks that a head draws no word, in whatever way.
+fn none_is_drawn(head: &OutputHead, hidden: &Tensor<2>, what: &str) {
+    for sampling in [
+        Sampling::default(),
+        Sampling::new().with_temperature(0.0),
+        Sampling::new().with_top_k(Some(2)),
+        Sampling::new().with_top_p(Some(0.9)),
+    ] {
+        let mut rng = Pcg64::seed_from_u64(1);
+        let drawn: Result<Tensor<1, Int>, _> = head.try_sample(hidden.clone(), &sampling, &mut rng);
+        assert_eq!(drawn.expect_err("no word"), HeadError::AllMasked { token: 0 }, "{what}");
+    }
+}
+
 #[test]
 fn where_all_words_are_masked_none_has_a_probability() {
     for (plain, config) in
@@ -134,15 +148,7 @@ fn where_all_words_are_masked_none_has_a_probability() {
             let (head, hidden) = (masked(on), tensor::<2>([TOKENS, config.d_hidden], 1, on));
             let rows = values(head.forward(hidden.clone()));
             assert!(rows.iter().all(|x| *x == f64::NEG_INFINITY), "{what}: {rows:?}");
-            for sampling in [
-                Sampling::default(),
-                Sampling::new().with_temperature(0.0),
-                Sampling::new().with_top_p(Some(0.9)),
-            ] {
-                let mut rng = Pcg64::seed_from_u64(1);
-                let drawn: Result<Tensor<1, Int>, _> = head.try_sample(hidden.clone(), &sampling, &mut rng);
-                assert_eq!(drawn.expect_err("no word"), HeadError::AllMasked { token: 0 }, "{what}");
-            }
+            none_is_drawn(&head, &hidden, &what);
         }
         let on = (&tracking, DType::F32);
         let head = masked(on);
@@ -177,18 +183,8 @@ fn no_word_is_drawn_where_all_words_with_clusters_are_masked() {
     for config in adaptive_heads(VOCAB) {
         let on = (&cpu(), DType::F32);
         let all: Vec<usize> = (0..config.decoder_rows()).collect();
-        let head = mask_by_bias(head(&config, on), &all);
-        for sampling in [
-            Sampling::default(),
-            Sampling::new().with_temperature(0.0),
-            Sampling::new().with_top_k(Some(2)),
-            Sampling::new().with_top_p(Some(0.9)),
-        ] {
-            let hidden = tensor::<2>([TOKENS, config.d_hidden], 1, on);
-            let mut rng = Pcg64::seed_from_u64(1);
-            let drawn: Result<Tensor<1, Int>, _> = head.try_sample(hidden, &sampling, &mut rng);
-            assert_eq!(drawn.expect_err("no word"), HeadError::AllMasked { token: 0 }, "{config:?}");
-        }
+        let hidden = tensor::<2>([TOKENS, config.d_hidden], 1, on);
+        none_is_drawn(&mask_by_bias(head(&config, on), &all), &hidden, &format!("{config:?}"));
     }
 }
 
@@ -329,26 +325,6 @@ fn hidden_states_of_f64_need_parameters_of_f64() {
     }
 }
 
-#[test]
-fn sizes_that_no_memory_holds_are_errors() {
-    let padded = |config: HeadConfig, multiple: usize| config.with_vocab_multiple(multiple);
-    let cases = [
-        (padded(HeadConfig::softmax(8, 10), usize::MAX), usize::MAX),
-        (padded(HeadConfig::softmax(8, 10), 1 << 62), 1 << 62),
-        (padded(HeadConfig::softmax(8, usize::MAX), 64), usize::MAX),
-        (HeadConfig::softmax(8, 1 << 58), 1 << 58),
-    ];
-    for (config, rows) in cases {
-        assert_eq!(config.rows(), rows);
-        let error = config.validate().expect_err("too large");
-        assert_eq!(error, HeadError::TooLarge { what: "the decoder's weight", shape: vec![rows, 8] });
-        let panic = panic_of(|| drop(config.init(&cpu())));
-        assert_eq!(panic, format!("HeadConfig::init: {error}"));
-    }
-    let error = HeadConfig::mos(1 << 40, 8, 10, 1 << 40).validate().expect_err("too large");
-    assert!(matches!(error, HeadError::TooLarge { what: "the contexts' weight", .. }), "{error}");
-}
-
 /// PyTorch's definition: word v's part is `−w_v q̃_v log P(v)` with the smoothing over all words, and a mean of single words
 /// divides by the sum of the targets' weights.
 #[test]
@@ -356,10 +332,7 @@ fn class_weights_are_those_of_pytorch() {
     const IGNORED: i64 = -100;
     for device in cpus().map(Device::autodiff) {
         let on = (&device, DType::F64);
-        let matrix = |values: &[f64]| {
-            let shape = [TOKENS, values.len() / TOKENS];
-            Tensor::<2>::from_data(TensorData::new(values.to_vec(), shape), on)
-        };
+        let matrix = |values: &[f64]| floats(values, [TOKENS, values.len() / TOKENS], on);
         let rows_of = |ids: Tensor<2, Int>, probs: Tensor<2>| {
             Tensor::<2>::zeros([TOKENS, VOCAB], on).scatter(1, ids, probs, IndexingUpdateOp::Add)
         };

@@ -45,7 +45,7 @@ fn all_options(device: &Device) -> Vec<(&'static str, LossOptions, f64)> {
 #[test]
 fn every_head_and_option_matches_central_differences() {
     let choices = all_options(&cpu());
-    for config in all_heads(VOCAB).into_iter().chain(adaptive_heads(VOCAB)) {
+    for config in every_head(VOCAB) {
         for masked in [false, true] {
             for (i, (name, ..)) in choices.iter().enumerate() {
                 if config.adaptive.is_some() && name.ends_with("class weights") {

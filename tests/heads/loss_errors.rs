@@ -21,7 +21,7 @@ fn words(words: &[i64]) -> Tensor<1, Int> {
 }
 
 fn floats<const D: usize>(values: &[f64], shape: [usize; D]) -> Tensor<D> {
-    Tensor::from_data(TensorData::new(values.to_vec(), shape), (&cpu(), DType::F64))
+    crate::support::floats(values, shape, (&cpu(), DType::F64))
 }
 
 /// Two words a token.

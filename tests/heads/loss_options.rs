@@ -1,6 +1,6 @@
 //! Losses with options: tokens that do not count, weights, upstream gradients and statistics.
 
-use burn::tensor::{DType, Device, Int, Tensor, TensorData};
+use burn::tensor::{DType, Device, Int, Tensor};
 use highrank::context::Context;
 use highrank::{HeadConfig, Loss, LossOptions, OutputHead, Reduction, TimeAxis, TokenStatistics};
 
@@ -10,15 +10,6 @@ use crate::support::*;
 const VOCAB: usize = 11;
 const TOKENS: usize = 8;
 const IGNORED: i64 = -100;
-
-fn floats<const D: usize>(values: &[f64], shape: [usize; D], on: On<'_>) -> Tensor<D> {
-    Tensor::from_data(TensorData::new(values.to_vec(), shape).convert_dtype(on.1), on)
-}
-
-/// Heads with one softmax over all words, and with clusters.
-fn every_head() -> impl Iterator<Item = HeadConfig> {
-    all_heads(VOCAB).into_iter().chain(adaptive_heads(VOCAB))
-}
 
 /// Weights of tokens, all above 0.
 fn weights(on: On<'_>) -> Tensor<1> {
@@ -119,7 +110,7 @@ fn tokens_that_do_not_count_are_as_if_removed() {
     for device in cpus().map(Device::autodiff) {
         let on = (&device, DType::F64);
         let rows = Tensor::<1, Int>::from_data(kept.as_slice(), &device);
-        for config in every_head() {
+        for config in every_head(VOCAB) {
             let head = head(&config, on);
             let hidden = tensor([TOKENS, config.d_hidden], 1, on);
             let words = targets(TOKENS, VOCAB, &device);
@@ -206,7 +197,7 @@ fn tokens_that_do_not_count_are_as_if_removed() {
 fn where_nothing_counts_the_sum_is_zero_the_mean_no_number_and_every_gradient_zero() {
     for device in cpus().map(Device::autodiff) {
         let on = (&device, DType::F32);
-        for config in every_head() {
+        for config in every_head(VOCAB) {
             let head = head(&config, on);
             let hidden = tensor([TOKENS, config.d_hidden], 1, on);
             let hidden = poisoned(hidden, &(0..TOKENS).collect::<Vec<_>>());
@@ -295,7 +286,7 @@ fn class_weights_of_single_words_are_token_weights() {
     let by_word: Vec<f64> = words.to_data().iter::<i64>().map(|word| classes[word as usize]).collect();
     let classes = floats(&classes, [VOCAB], on);
     let by_word = floats(&by_word, [TOKENS], on);
-    for config in every_head() {
+    for config in every_head(VOCAB) {
         let head = head(&config, on);
         let hidden = tensor([TOKENS, config.d_hidden], 1, on);
         for asked in ALL_ASKED {
@@ -373,7 +364,7 @@ fn values_of_tokens_take_any_upstream_gradient() {
         let on = (&device, DType::F64);
         let upstream = [-2.5, 0.0, 1.0, 1e3, -1e-3, 0.3, 7.0, -0.5];
         let words = targets(TOKENS, VOCAB, &device);
-        for config in every_head() {
+        for config in every_head(VOCAB) {
             let head = head(&config, on);
             let hidden = tensor([TOKENS, config.d_hidden], 1, on);
             for choice in 0..2 {
@@ -408,7 +399,7 @@ fn values_of_tokens_take_any_upstream_gradient() {
 fn a_value_is_the_same_whether_values_of_tokens_are_asked_for() {
     for device in cpus().map(Device::autodiff) {
         let on = (&device, DType::F64);
-        for config in every_head() {
+        for config in every_head(VOCAB) {
             let head = head(&config, on);
             for (choice, reduction) in
                 (0..CHOICES).flat_map(|choice| [(choice, Reduction::Mean), (choice, Reduction::Sum)])
@@ -569,7 +560,7 @@ fn statistics_have_the_shape_of_the_targets() {
 #[test]
 fn a_dense_target_is_a_teacher_that_lists_every_word() {
     let on = (&ad(), DType::F64);
-    for config in every_head() {
+    for config in every_head(VOCAB) {
         let head = head(&config, on).at_temperature(temperature(1));
         let hidden = || tensor([TOKENS, config.d_hidden], 1, on).require_grad();
         let rows = distributions(on);

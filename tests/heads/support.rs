@@ -8,6 +8,7 @@ use highrank::context::{Context, MixtapeConfig};
 use highrank::{Activation, AdaptiveConfig, ContextConfig, HeadConfig, LogitMapConfig, OutputHead, Sampling};
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
+pub use runs::testing::values;
 
 /// Where the tensors of a check live, and their float type.
 pub type On<'a> = (&'a Device, DType);
@@ -87,6 +88,11 @@ pub fn adaptive_heads(vocab: usize) -> [HeadConfig; 2] {
     [softmax(vocab), mos(vocab)].map(|config| config.with_adaptive(clusters.clone()))
 }
 
+/// Heads with one softmax over all words, and with clusters.
+pub fn every_head(vocab: usize) -> impl Iterator<Item = HeadConfig> {
+    all_heads(vocab).into_iter().chain(adaptive_heads(vocab))
+}
+
 /// A Mixtape with gates of width 3, of which so many words have one of their own.
 pub fn mixtape(vocab: usize, frequent: usize) -> HeadConfig {
     let context = ContextConfig::Mixtape(MixtapeConfig::new(frequent, 3));
@@ -112,8 +118,11 @@ pub fn spread(count: usize, seed: usize) -> Vec<f64> {
 }
 
 pub fn tensor<const D: usize>(shape: [usize; D], seed: usize, on: On<'_>) -> Tensor<D> {
-    let data = TensorData::new(spread(shape.iter().product(), seed), shape).convert_dtype(on.1);
-    Tensor::from_data(data, on)
+    floats(&spread(shape.iter().product(), seed), shape, on)
+}
+
+pub fn floats<const D: usize>(values: &[f64], shape: [usize; D], on: On<'_>) -> Tensor<D> {
+    Tensor::from_data(TensorData::new(values.to_vec(), shape).convert_dtype(on.1), on)
 }
 
 /// Targets that reach every word of a small vocabulary.
@@ -284,10 +293,6 @@ pub fn check_derivative(
     let error = (numeric - exact).abs();
     assert!(error < 2e-8 * exact.abs().max(1.0), "{what}: {exact} against {numeric}");
     exact
-}
-
-pub fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
-    tensor.into_data().iter::<f64>().collect()
 }
 
 /// Words drawn with the random numbers of a seed.

@@ -1,7 +1,7 @@
 //! Words and weights of other types than the head's.
 
 use burn::tensor::{DType, Int, Tensor};
-use highrank::{HeadConfig, HeadError, LogProbOptions, LossOptions, Reduction};
+use highrank::{HeadError, LogProbOptions, LossOptions, Reduction};
 
 use crate::support::*;
 
@@ -9,16 +9,11 @@ const VOCAB: usize = 11;
 const TOKENS: usize = 8;
 const IGNORED: i64 = -100;
 
-/// Heads with one softmax over all words, and with clusters.
-fn every_head() -> impl Iterator<Item = HeadConfig> {
-    all_heads(VOCAB).into_iter().chain(adaptive_heads(VOCAB))
-}
-
 #[test]
 fn words_may_be_of_any_integer_type() {
     let on = (&ad(), DType::F64);
     let given = [3, IGNORED, 10, 0, 5, 9, IGNORED, 1];
-    for config in every_head() {
+    for config in every_head(VOCAB) {
         let head = head(&config, on);
         let all = |dtype: DType| {
             let hidden = || tensor::<2>([TOKENS, config.d_hidden], 1, on);
@@ -73,7 +68,7 @@ fn an_ignored_number_that_the_words_cannot_hold_is_none_of_them() {
 #[test]
 fn a_teacher_may_be_rounded_to_half_precision() {
     let on = (&ad(), DType::F64);
-    for config in every_head() {
+    for config in every_head(VOCAB) {
         let (head, hidden) = (head(&config, on), tensor::<2>([1, config.d_hidden], 1, on));
         let loss = |probs: &[f64], dtype: DType| {
             let ids: Vec<i64> = (1..=probs.len() as i64).collect();
@@ -98,7 +93,7 @@ fn a_teacher_may_be_rounded_to_half_precision() {
 #[test]
 fn weights_of_less_digits_leave_the_others_theirs() {
     let on = (&ad(), DType::F64);
-    for config in every_head() {
+    for config in every_head(VOCAB) {
         let (head, hidden) = (head(&config, on), tensor::<2>([TOKENS, config.d_hidden], 1, on));
         let loss = |dtype: DType, divisor: f64| {
             let weights = Tensor::<1>::ones([TOKENS], (on.0, dtype));
