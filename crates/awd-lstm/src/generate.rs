@@ -1,44 +1,16 @@
 //! Text from a model: one token after the other, each drawn from the model's distribution of the next token.
 
 use burn::tensor::{Int, Tensor, TensorData};
-use highrank::{OutputHead, Sampling};
+use highrank::Sampling;
 use rand::Rng;
 
-use crate::model::{LanguageModel, LmState};
+use crate::model::LanguageModel;
 use runs::data::check_prompt;
 use runs::error::Result;
 
-/// The tokens that a model draws, one after the other without end. Made by [`LanguageModel::draws`].
-#[derive(Debug)]
-pub struct Draws<'a, R> {
-    model: &'a LanguageModel,
-    head: OutputHead,
-    sampling: &'a Sampling,
-    rng: R,
-    /// The state before `input`.
-    state: LmState,
-    /// What the model reads before the next draw.
-    input: Vec<u32>,
-}
-
-impl<R: Rng> Iterator for Draws<'_, R> {
-    type Item = u32;
-
-    fn next(&mut self) -> Option<u32> {
-        let length = self.input.len();
-        let ids: Vec<i32> = self.input.iter().map(|&id| id as i32).collect();
-        let ids = Tensor::<2, Int>::from_data(TensorData::new(ids, [length, 1]), &self.model.device());
-        let (hidden, state) = self.model.hidden(ids, self.state.clone());
-        let last = hidden.narrow(0, length - 1, 1);
-        let word = self.head.sample::<3, 2>(last, self.sampling, &mut self.rng);
-        let word = word.into_data().iter::<i64>().next().expect("one token gives one word") as u32;
-        (self.state, self.input) = (state, vec![word]);
-        Some(word)
-    }
-}
-
 impl LanguageModel {
-    /// Draws the tokens that follow `prompt`, whose tokens are read first and not returned. A token is drawn when it is asked for.
+    /// Draws the tokens that follow `prompt`, one after the other without end. Those of the prompt are read first and not returned. A
+    /// token is drawn when it is asked for.
     ///
     /// The same `rng` gives the same tokens on the same device. Dropout acts if the model is on an autodiff device: use
     /// `model.valid()`.
@@ -50,12 +22,22 @@ impl LanguageModel {
         &'a self,
         prompt: &[u32],
         sampling: &'a Sampling,
-        rng: R,
-    ) -> Result<Draws<'a, R>> {
+        mut rng: R,
+    ) -> Result<impl Iterator<Item = u32> + use<'a, R>> {
         sampling.validate()?;
         check_prompt(prompt, self.vocab())?;
-        let (head, state) = (self.head(), self.zero_state(1));
-        Ok(Draws { model: self, head, sampling, rng, state, input: prompt.to_vec() })
+        // What is read before the next draw, and the state before it.
+        let (head, mut input, mut state) = (self.head(), prompt.to_vec(), self.zero_state(1));
+        Ok(std::iter::from_fn(move || {
+            let length = input.len();
+            let ids: Vec<i32> = input.iter().map(|&id| id as i32).collect();
+            let ids = Tensor::<2, Int>::from_data(TensorData::new(ids, [length, 1]), &self.device());
+            let (hidden, after) = self.hidden(ids, state.clone());
+            let word = head.sample::<3, 2>(hidden.narrow(0, length - 1, 1), sampling, &mut rng);
+            let word = word.into_data().iter::<i64>().next().expect("one token gives one word") as u32;
+            (state, input) = (after, vec![word]);
+            Some(word)
+        }))
     }
 }
 
@@ -81,7 +63,7 @@ mod tests {
         prompt: &[u32],
         sampling: &'a Sampling,
         seed: u64,
-    ) -> Result<Draws<'a, Pcg64Mcg>> {
+    ) -> Result<impl Iterator<Item = u32> + use<'a>> {
         model.draws(prompt, sampling, Pcg64Mcg::seed_from_u64(seed))
     }
 
@@ -115,8 +97,9 @@ mod tests {
     #[test]
     fn bad_options_and_prompts_are_refused() {
         let model = model();
-        let refused =
-            |prompt: &[u32], sampling: Sampling| draws(&model, prompt, &sampling, 1).unwrap_err().to_string();
+        let refused = |prompt: &[u32], sampling: Sampling| {
+            draws(&model, prompt, &sampling, 1).err().unwrap().to_string()
+        };
         assert!(refused(&[], Sampling::new()).contains("prompt is empty"));
         assert!(refused(&[1, 13], Sampling::new()).contains("prompt is token 13"));
         assert!(refused(&[1], Sampling::new().with_top_k(Some(0))).contains("top_k"));

@@ -15,10 +15,9 @@
 //! training, and dropout acts; `model.valid()` is its twin for evaluation.
 //!
 //! * [`config`]: [`ModelConfig`], [`TrainConfig`] and the presets; [`sizes`]: models of equal numbers of parameters;
-//! * [`model`]: [`LanguageModel`], its state and its losses;
+//! * [`model`]: [`LanguageModel`], its state, its losses and the text that it [draws](LanguageModel::draws);
 //! * [`lstm`]: the LSTM layer, one operation over the whole sequence with a hand-written backward pass, and DropConnect;
 //! * [`dropout`], [`regularisation`]: the masks of a step, AR and TAR;
-//! * [`generate`]: text from a model;
 //! * [`data`]: batches of a corpus; [`language`]: a generated language with a known distribution;
 //! * [`train`]: the training program as a library;
 //! * [`weights`]: models from and for PyTorch.
@@ -30,7 +29,7 @@
 pub mod config;
 pub mod data;
 pub mod dropout;
-pub mod generate;
+mod generate;
 pub mod language;
 pub mod lstm;
 pub mod model;

@@ -1,44 +1,16 @@
 //! Text from a model: one token after the other, each drawn from the model's distribution of the next token.
 
 use burn::tensor::{Int, Tensor, TensorData};
-use highrank::{OutputHead, Sampling};
+use highrank::Sampling;
 use rand::Rng;
 use runs::data::check_prompt;
 use runs::error::Result;
 
 use crate::model::Gpt;
 
-/// The tokens that a model draws, one after the other without end. Made by [`Gpt::draws`].
-#[derive(Debug)]
-pub struct Draws<'a, R> {
-    model: &'a Gpt,
-    head: OutputHead,
-    sampling: &'a Sampling,
-    rng: R,
-    /// All tokens so far, of which the model reads the last.
-    tokens: Vec<u32>,
-}
-
-impl<R: Rng> Iterator for Draws<'_, R> {
-    type Item = u32;
-
-    fn next(&mut self) -> Option<u32> {
-        let [context, _] = self.model.positions.weight.dims();
-        let read = &self.tokens[self.tokens.len().saturating_sub(context)..];
-        let ids: Vec<i32> = read.iter().map(|&id| id as i32).collect();
-        let device = self.model.positions.weight.device();
-        let ids = Tensor::<2, Int>::from_data(TensorData::new(ids, [1, read.len()]), &device);
-        let last = self.model.hidden(ids).narrow(1, read.len() - 1, 1);
-        let word = self.head.sample::<3, 2>(last, self.sampling, &mut self.rng);
-        let word = word.into_data().iter::<i64>().next().expect("one token gives one word") as u32;
-        self.tokens.push(word);
-        Some(word)
-    }
-}
-
 impl Gpt {
-    /// Draws the tokens that follow `prompt`. A token is drawn when it is asked for, and sees as many tokens before it as the model's
-    /// context holds.
+    /// Draws the tokens that follow `prompt`, one after the other without end. A token is drawn when it is asked for, and
+    /// sees as many tokens before it as the model's context holds.
     ///
     /// The same `rng` gives the same tokens on the same device. Dropout acts if the model is on an autodiff device: use
     /// `model.valid()`.
@@ -50,12 +22,24 @@ impl Gpt {
         &'a self,
         prompt: &[u32],
         sampling: &'a Sampling,
-        rng: R,
-    ) -> Result<Draws<'a, R>> {
+        mut rng: R,
+    ) -> Result<impl Iterator<Item = u32> + use<'a, R>> {
         sampling.validate()?;
         let head = self.head();
         check_prompt(prompt, head.vocab())?;
-        Ok(Draws { model: self, head, sampling, rng, tokens: prompt.to_vec() })
+        let [context, _] = self.positions.weight.dims();
+        let device = self.positions.weight.device();
+        let mut tokens = prompt.to_vec();
+        Ok(std::iter::from_fn(move || {
+            let read = &tokens[tokens.len().saturating_sub(context)..];
+            let ids: Vec<i32> = read.iter().map(|&id| id as i32).collect();
+            let ids = Tensor::<2, Int>::from_data(TensorData::new(ids, [1, read.len()]), &device);
+            let last = self.hidden(ids).narrow(1, read.len() - 1, 1);
+            let word = head.sample::<3, 2>(last, sampling, &mut rng);
+            let word = word.into_data().iter::<i64>().next().expect("one token gives one word") as u32;
+            tokens.push(word);
+            Some(word)
+        }))
     }
 }
 
@@ -86,10 +70,12 @@ mod tests {
             assert_eq!((text(3).len(), text(3)), (20, text(3)));
             assert_ne!(text(3), text(4));
             assert!(text(3).iter().all(|&word| word < 13));
-            let refused =
-                |prompt: &[u32]| model.draws(prompt, &sampling, Pcg64Mcg::seed_from_u64(1)).unwrap_err();
-            assert!(refused(&[]).to_string().contains("prompt is empty"));
-            assert!(refused(&[13]).to_string().contains("token 13"));
+            let refused = |prompt: &[u32]| {
+                let refused = model.draws(prompt, &sampling, Pcg64Mcg::seed_from_u64(1)).err();
+                refused.unwrap().to_string()
+            };
+            assert!(refused(&[]).contains("prompt is empty"));
+            assert!(refused(&[13]).contains("token 13"));
         });
     }
 }

@@ -43,7 +43,6 @@ mod task;
 pub use config::{GptConfig, TrainConfig};
 pub use data::{Batch, IGNORED, Windows, batch};
 pub use evaluate::evaluate;
-pub use generate::Draws;
 pub use model::{Gpt, GptOutput};
 pub use run::{GptState, Nothing, RunConfig, RunFolder, Transformer};
 pub use task::{GptTask, Trainer};
