@@ -182,10 +182,10 @@ impl Batch {
 
 /// Log-probabilities of a batch's words, and entropies, `[B, T]` both.
 fn log_probs(model: &Gpt, batch: &Batch) -> (Tensor<2>, Tensor<2>) {
-    let options = LogProbOptions::new().with_ignore_index(IGNORED).with_entropy(true);
+    let options = LogProbOptions { ignored: vec![IGNORED], entropy: true };
     let hidden = model.hidden(batch.inputs.clone());
     let TokenLogProbs { log_probs, entropy } =
-        model.head().token_log_probs_with(hidden, batch.words.clone(), &options);
+        model.head().token_log_probs(hidden, batch.words.clone(), &options);
     (log_probs.squeeze_dim(2), entropy.expect("it was asked for").squeeze_dim(2))
 }
 

@@ -126,8 +126,8 @@ impl<'a> Checks<'a> {
         words: Tensor<2, Int>,
         entropy: bool,
     ) -> (Tensor<2>, Option<Tensor<1>>) {
-        let options = LogProbOptions::new().with_ignore_index(IGNORED).with_entropy(entropy);
-        let TokenLogProbs { log_probs, entropy } = self.head.token_log_probs_with(hidden, words, &options);
+        let options = LogProbOptions { ignored: vec![IGNORED], entropy };
+        let TokenLogProbs { log_probs, entropy } = self.head.token_log_probs(hidden, words, &options);
         (log_probs, entropy.map(|entropy| entropy.squeeze_dim(1)))
     }
 

@@ -81,10 +81,10 @@ fn log_probabilities_and_entropies_are_those_of_the_composed_program() {
         for (config, head) in heads_on(on) {
             let what = format!("{config:?}, {device:?}");
             let state = || tensor([TOKENS, config.d_hidden], 1, on).require_grad();
-            let options = LogProbOptions::new().with_ignore_index(IGNORED).with_entropy(true);
+            let options = LogProbOptions { ignored: vec![IGNORED], entropy: true };
 
             let hidden = with_nan(tensor([TOKENS, config.d_hidden], 1, on)).require_grad();
-            let made = head.token_log_probs_with(hidden.clone(), words.clone(), &options);
+            let made = head.token_log_probs(hidden.clone(), words.clone(), &options);
             let TokenLogProbs { log_probs, entropy: made } = made;
             let made = made.expect("asked for");
             let counted = finite(log_probs.clone()) * upstream.clone();
@@ -121,7 +121,8 @@ fn one_word_a_token_is_the_negative_nll() {
         let factors = tensor::<1>([TOKENS], 3, on);
 
         let hidden = state();
-        let made = head.token_log_probs(hidden.clone(), words.clone().reshape([TOKENS, 1]));
+        let asked = words.clone().reshape([TOKENS, 1]);
+        let made = head.token_log_probs(hidden.clone(), asked, &LogProbOptions::default()).log_probs;
         let loss = (made.clone() * factors.clone().reshape([TOKENS, 1])).sum();
         let got = all_gradients(&head, &hidden, loss);
 
@@ -331,8 +332,8 @@ fn rounded_products_lose_no_more_than_their_rounding() {
         let run = |precision: Precision| {
             let head = head(&config.clone().with_precision(precision), on);
             let hidden = state();
-            let options = LogProbOptions::new().with_entropy(true);
-            let made = head.token_log_probs_with(hidden.clone(), words.clone(), &options);
+            let options = LogProbOptions { entropy: true, ..Default::default() };
+            let made = head.token_log_probs(hidden.clone(), words.clone(), &options);
             let entropy = made.entropy.unwrap();
             let loss = made.log_probs.clone().sum() + entropy.clone().sum();
             let teacher = head.distribution(hidden.clone() * 0.5);
@@ -381,7 +382,7 @@ fn misuse_is_said_in_a_line() {
     let head = head(&config, on);
     let hidden = || tensor::<2>([TOKENS, HIDDEN], 1, on);
     let asked = |words: Tensor<2, Int>| {
-        let panic = panic_of(|| drop(head.token_log_probs(hidden(), words)));
+        let panic = panic_of(|| drop(head.token_log_probs(hidden(), words, &LogProbOptions::default())));
         panic.strip_prefix("token_log_probs: ").expect("the method's name").to_string()
     };
     let shape = asked(ints(&[1; 7], [7, 1], on.0));

@@ -6,8 +6,8 @@ use burn::tensor::{DType, Device, Int, Tensor};
 use highrank::context::Context;
 use highrank::shard::{GroupHandle, ShardError, ShardedHead, on_threads};
 use highrank::{
-    AdaptiveConfig, BeamSearch, HeadConfig, HeadError, LiveHypotheses, Loss, LossOptions, OutputHead,
-    Precision, Reduction, Sampling, TimeAxis,
+    AdaptiveConfig, BeamSearch, HeadConfig, HeadError, LiveHypotheses, LogProbOptions, Loss, LossOptions,
+    OutputHead, Precision, Reduction, Sampling, TimeAxis, TokenLogProbs,
 };
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
@@ -258,31 +258,41 @@ fn words_of_a_narrow_type_are_found_on_their_rank() {
     let on = (&device, DType::F64);
     let (whole, state) = (head(&softmax(300), on), || tensor::<2>([3, EMBEDDING], 1, on));
     let words = |dtype| ints(&[3, 200, 255], [3, 1], &device).cast(dtype);
-    let want = values(whole.token_log_probs(state(), words(DType::I32)));
-    for got in on_ranks(2, &whole, |head| Ok(values(head.token_log_probs(state(), words(DType::U8))?))) {
-        assert_close(&got, &want, 1e-10, "log-probabilities");
-    }
+    let plain = LogProbOptions::default();
+    let want = values(whole.token_log_probs(state(), words(DType::I32), &plain).log_probs);
+    on_ranks(2, &whole, |head| {
+        let got = head.token_log_probs(state(), words(DType::U8), &plain)?.log_probs;
+        assert_close(&values(got), &want, 1e-10, "log-probabilities");
+        Ok(())
+    });
 }
 
+/// With options nothing is asked of the first token, nor in some places of others.
 #[test]
-fn log_probabilities_of_words_are_differentiable() {
+fn log_probabilities_and_entropies_of_words_are_differentiable() {
+    let asked = LogProbOptions { ignored: vec![0, 5, 10], entropy: true };
     for (dtype, tolerance) in TYPES {
-        for config in heads() {
-            let (device, what) = (ad(), format!("{config:?}, {dtype:?}"));
+        for (config, options) in
+            heads().flat_map(|c| [(c.clone(), LogProbOptions::default()), (c, asked.clone())])
+        {
+            let (device, what) = (ad(), format!("{config:?}, {dtype:?}, {options:?}"));
             let on = (&device, dtype);
             let words: Vec<i64> = (0..3 * TOKENS as i64).map(|i| 5 * i % VOCAB as i64).collect();
-            let words = || Tensor::<1, Int>::from_data(words.as_slice(), &device).reshape([TOKENS, 3]);
-            let factors = || tensor::<2>([TOKENS, 3], 9, on);
+            let words = || ints(&words, [TOKENS, 3], &device);
+            let made = |made: TokenLogProbs<2>| {
+                let all =
+                    Tensor::cat([Some(made.log_probs), made.entropy].into_iter().flatten().collect(), 1);
+                (values(all.clone()), (all.clone() * tensor(all.dims(), 9, on)).sum())
+            };
             let (whole, state) = (head(&config, on), hidden(&config, on));
-            let log_probs = whole.token_log_probs(state.clone(), words());
-            let want = values(log_probs.clone());
-            let of_whole = gradients(&whole, &state, (log_probs * factors()).sum());
+            let (want, loss) = made(whole.token_log_probs(state.clone(), words(), &options));
+            let of_whole = gradients(&whole, &state, loss);
             for ranks in RANKS {
                 on_ranks(ranks, &whole, |head| {
                     let state = hidden(&config, on);
-                    let log_probs = head.token_log_probs(state.clone(), words())?;
-                    assert_close(&values(log_probs.clone()), &want, tolerance, &what);
-                    let got = gradients(&head, &state, (log_probs * factors()).sum());
+                    let (got, loss) = made(head.token_log_probs(state.clone(), words(), &options)?);
+                    assert_close(&got, &want, tolerance, &what);
+                    let got = gradients(&head, &state, loss);
                     check_gradients(&got, &of_whole, (&head, &whole), tolerance, &what);
                     Ok(())
                 });

@@ -23,7 +23,7 @@ fn words_may_be_of_any_integer_type() {
             let nothing = Tensor::<1, Int>::full([TOKENS], IGNORED, on.0).cast(dtype);
             let nothing = head.loss_with(hidden(), nothing, &ignoring.with_reduction(Reduction::Sum)).value;
             let words = words.clamp(0, 10).reshape([TOKENS, 1]);
-            let listed = head.token_log_probs(hidden(), words);
+            let listed = head.token_log_probs(hidden(), words, &LogProbOptions::default()).log_probs;
             [values(counted), values(nothing), values(listed)].concat()
         };
         let want = all(DType::I64);
@@ -43,7 +43,8 @@ fn words_may_be_of_a_type_that_does_not_hold_all_words() {
             let candidates = ints(&[3, 100, 7, 0, 1, 2], [3, 2], on.0).cast(dtype);
             let options = LossOptions::new().with_class_weights(tensor::<1>([vocab], 3, on).add_scalar(1.5));
             let weighted = head.loss_with(hidden.clone(), words, &options).value;
-            let listed = head.token_log_probs(hidden.clone(), candidates.clone());
+            let asked = LogProbOptions::default();
+            let listed = head.token_log_probs(hidden.clone(), candidates.clone(), &asked).log_probs;
             let restricted = head.candidate_log_probs(hidden.clone(), candidates, None);
             [values(weighted), values(listed), values(restricted)].concat()
         };
@@ -55,13 +56,11 @@ fn words_may_be_of_a_type_that_does_not_hold_all_words() {
 fn an_ignored_number_that_the_words_cannot_hold_is_none_of_them() {
     let on = (&ad(), DType::F64);
     let (head, hidden) = (head(&softmax(VOCAB), on), tensor::<2>([3, EMBEDDING], 1, on));
-    let options = [1 << 32, i64::MIN, IGNORED]
-        .into_iter()
-        .fold(LogProbOptions::new(), |options, index| options.with_ignore_index(index));
+    let options = LogProbOptions { ignored: vec![1 << 32, i64::MIN, IGNORED], entropy: false };
     for dtype in [DType::I32, DType::I64, DType::U8, DType::U16, DType::U32, DType::U64] {
         let words = ints(&[0, 1, 2], [3, 1], on.0).cast(dtype);
-        let got = head.token_log_probs_with(hidden.clone(), words.clone(), &options).log_probs;
-        assert_eq!(values(got), values(head.token_log_probs(hidden.clone(), words)), "{dtype:?}");
+        let all = |options| values(head.token_log_probs(hidden.clone(), words.clone(), options).log_probs);
+        assert_eq!(all(&options), all(&LogProbOptions::default()), "{dtype:?}");
     }
 }
 

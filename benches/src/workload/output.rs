@@ -104,7 +104,7 @@ impl LossOption {
             Self::Plain => return Asked::Loss,
             Self::LogProbs | Self::Policy => {
                 let advantages = Tensor::random([targets.len(), 1], Distribution::Normal(0.0, 1.0), device);
-                let options = LogProbOptions::new().with_entropy(self == Self::Policy);
+                let options = LogProbOptions { entropy: self == Self::Policy, ..Default::default() };
                 return Asked::LogProbs(options, advantages);
             }
             Self::Distillation => {
@@ -246,7 +246,7 @@ impl OutputStep {
             }
             (OutputLayer::Head(head), Asked::LogProbs(options, advantages)) => {
                 let words = targets.reshape([-1, 1]);
-                let made = head.token_log_probs_with(hidden, words, options);
+                let made = head.token_log_probs(hidden, words, options);
                 let gain = (made.log_probs * advantages.clone()).mean();
                 let bonus = made.entropy.map(|entropy| entropy.mean() * 0.01);
                 -bonus.map_or(gain.clone(), |bonus| gain + bonus)

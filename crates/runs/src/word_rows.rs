@@ -3,7 +3,7 @@
 use burn::module::{Initializer, Module, ModuleVisitor, Param, ParamId};
 use burn::tensor::{Device, IndexingUpdateOp, Int, Tensor};
 use highrank::shard::{ShardError, ShardedHead, Share, SharedVocabulary};
-use highrank::{Loss, LossOptions, OutputHead};
+use highrank::{LogProbOptions, Loss, LossOptions, OutputHead};
 
 /// Rows that are drawn at once for a rank that keeps some of them.
 const BLOCK: usize = 1 << 12;
@@ -78,7 +78,8 @@ impl WordRows {
             Self::Whole => head.nll(hidden, targets),
             Self::Shared(words) => {
                 let targets = targets.unsqueeze_dim::<D>(T);
-                -made(sharded(head, words).token_log_probs(hidden, targets)).squeeze_dim::<T>(T)
+                let options = LogProbOptions::default();
+                -made(sharded(head, words).token_log_probs(hidden, targets, &options)).log_probs.squeeze_dim::<T>(T)
             }
         }
     }

@@ -9,33 +9,21 @@ use crate::likelihood::{self, Beside};
 use crate::loss::{ListedWords, check_words, read};
 use crate::ops::{Objective, Targets};
 
-/// Which words' log-probabilities are asked for, and what else. The default asks for all, and for nothing else.
-#[derive(Debug, Clone, Default)]
+/// What is asked for beside the log-probabilities of given words. The default asks for those of all words, and for nothing else.
+///
+/// ```
+/// use highrank::LogProbOptions;
+///
+/// let options = LogProbOptions { ignored: vec![-100], entropy: true };
+/// # let _ = options;
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LogProbOptions {
-    pub(super) ignored: Vec<i64>,
-    pub(super) entropy: bool,
-    /// Whether the host finds out which tokens words are asked of, on a GPU too.
-    pub(super) read_back: bool,
-}
-
-impl LogProbOptions {
-    /// The log-probabilities of all words.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// A place with this number asks for nothing: its result is 0. A token all of whose places do is left out before any
-    /// product, and its gradient is exactly 0, whatever its hidden state holds. Any integer; further calls add further numbers.
-    pub fn with_ignore_index(mut self, index: i64) -> Self {
-        self.ignored.push(index);
-        self
-    }
-
-    /// Whether [`TokenLogProbs::entropy`] is made, in the same sweep.
-    pub fn with_entropy(mut self, entropy: bool) -> Self {
-        self.entropy = entropy;
-        self
-    }
+    /// A place with one of these numbers asks for nothing: its result is 0. A token all of whose places do is left out before any
+    /// product, and its gradient is exactly 0, whatever its hidden state holds. Any integers; none by default.
+    pub ignored: Vec<i64>,
+    /// Whether [`TokenLogProbs::entropy`] is made, in the same sweep. False by default.
+    pub entropy: bool,
 }
 
 /// Log-probabilities of given words, and what else was asked for. Everything is differentiable, and one backward pass serves all.
@@ -44,15 +32,15 @@ pub struct TokenLogProbs<const D: usize> {
     /// `log P(w)` in nats, of the shape of the words. 0 in ignored places; −∞ for masked words, through which no gradient flows.
     pub log_probs: Tensor<D>,
     /// The entropy `H = −Σ_v P(v) log P(v)` of each token in nats, `[.., 1]`, if
-    /// [asked for](LogProbOptions::with_entropy). 0 for tokens that are ignored.
+    /// [asked for](LogProbOptions::entropy). 0 for tokens that are ignored.
     pub entropy: Option<Tensor<D>>,
 }
 
 impl OutputHead {
-    /// The log-probabilities of m words of each token, in nats, for policy gradients and preferences (m = 1), lists of likely words or
-    /// several right answers.
+    /// The log-probabilities of m words of each token, in nats, and what else the options ask for: for policy gradients and
+    /// preferences (m = 1), lists of likely words or several right answers.
     ///
-    /// Equals `forward(hidden).gather(words)` without the `[.., V]` tensor, and takes any upstream gradient: one sweep over the
+    /// They equal `forward(hidden).gather(words)` without the `[.., V]` tensor, and take any upstream gradient: one sweep over the
     /// logits forward and one backward, whatever m. A row may list a word several times.
     ///
     /// A head with [clusters](crate::HeadConfig::with_adaptive) sweeps its head cluster, and each tail for those tokens that ask for
@@ -61,46 +49,36 @@ impl OutputHead {
     /// # Shapes
     /// - hidden: `[.., H]`
     /// - words: `[.., m]`, m at least 1
-    /// - output: `[.., m]`
+    /// - output: log-probabilities `[.., m]`, entropies `[.., 1]`
     ///
     /// # Panics
     /// If the shapes do not fit (both are in the message), or a tensor is on another device than the head. On CPU backends, if a
-    /// word is outside `0..V`; on others its log-probability is NaN then.
+    /// word that is not ignored is outside `0..V`; on others its log-probability is NaN then.
     ///
     /// # Example
     /// ```
     /// use burn::tensor::{Device, Distribution, Int, Tensor};
-    /// use highrank::HeadConfig;
+    /// use highrank::{HeadConfig, LogProbOptions};
     ///
     /// let device = Device::default().autodiff();
     /// let head = HeadConfig::mos(16, 8, 100, 3).init(&device);
     /// let hidden = Tensor::<3>::random([2, 3, 16], Distribution::Default, &device);
-    /// let taken = Tensor::<3, Int>::from_data([[[5], [7], [1]], [[3], [0], [99]]], &device);
+    /// let taken = Tensor::<3, Int>::from_data([[[5], [7], [1]], [[3], [0], [-100]]], &device); // −100: padding
     /// let advantages = Tensor::<3>::ones([2, 3, 1], &device);
-    /// let loss = -(head.token_log_probs(hidden, taken) * advantages).mean(); // REINFORCE
+    /// let options = LogProbOptions { ignored: vec![-100], entropy: true };
+    /// let made = head.token_log_probs(hidden, taken, &options);
+    /// let gain = (made.log_probs * advantages).mean(); // REINFORCE
+    /// let loss = -gain - made.entropy.unwrap().mean() * 0.01;
     /// loss.backward();
     /// ```
     #[track_caller]
-    pub fn token_log_probs<const D: usize>(&self, hidden: Tensor<D>, words: Tensor<D, Int>) -> Tensor<D> {
-        self.checked_log_probs(hidden, words, &LogProbOptions::new()).or_panic("token_log_probs").log_probs
-    }
-
-    /// The log-probabilities that the [options](LogProbOptions) describe.
-    ///
-    /// # Shapes
-    /// - hidden: `[.., H]`
-    /// - words: `[.., m]`, m at least 1
-    ///
-    /// # Panics
-    /// As [`token_log_probs`](Self::token_log_probs), where a place is not ignored.
-    #[track_caller]
-    pub fn token_log_probs_with<const D: usize>(
+    pub fn token_log_probs<const D: usize>(
         &self,
         hidden: Tensor<D>,
         words: Tensor<D, Int>,
         options: &LogProbOptions,
     ) -> TokenLogProbs<D> {
-        self.checked_log_probs(hidden, words, options).or_panic("token_log_probs_with")
+        self.checked_log_probs(hidden, words, options).or_panic("token_log_probs")
     }
 
     fn checked_log_probs<const D: usize>(
@@ -116,7 +94,7 @@ impl OutputHead {
         let width = shape[D - 1];
         let words = words.reshape([shape.iter().product::<usize>() / width, width]);
         let (log_probs, entropy) = match self.adaptive() {
-            None => self.listed(words, options, |listed| listed.of_hidden(hidden))?,
+            None => self.listed(words, options, false, |listed| listed.of_hidden(hidden))?,
             Some(adaptive) => adaptive.log_probs_of_words(hidden, &read(&words), width, options)?,
         };
         let mut of_tokens = shape;
@@ -129,15 +107,16 @@ impl OutputHead {
 
     /// Log-probabilities `[N, m]` and entropies `[N, 1]`, of a head without clusters.
     ///
+    /// - read_back: whether the host finds out which tokens words are asked of, on a GPU too
     /// - hidden: of the tokens that words are asked of
     pub(super) fn listed(
         &self,
         words: Tensor<2, Int>,
         options: &LogProbOptions,
+        read_back: bool,
         hidden: impl FnOnce(&ListedWords) -> Tokens,
     ) -> Result<(Tensor<2>, Option<Tensor<2>>), HeadError> {
-        let listed =
-            ListedWords::new(words, &options.ignored, self.vocab(), self.bias()?, options.read_back)?;
+        let listed = ListedWords::new(words, &options.ignored, self.vocab(), self.bias()?, read_back)?;
         let (input, _) = self.likelihood(hidden(&listed), ContextOps::Native)?;
         let ids = listed.ids();
         let [tokens, width] = ids.dims();

@@ -38,8 +38,8 @@
 //! let words = Tensor::<2, Int>::from_data([[-100, 7, 9, 1], [-100, 7, 2, -100]], &device);
 //! let mask = words.clone().not_equal_elem(-100);
 //!
-//! let options = LogProbOptions::new().with_ignore_index(-100);
-//! let made = head.token_log_probs_with(hidden, words.unsqueeze_dim(2), &options);
+//! let options = LogProbOptions { ignored: vec![-100], ..Default::default() };
+//! let made = head.token_log_probs(hidden, words.unsqueeze_dim(2), &options);
 //! let log_probs: Tensor<2> = made.log_probs.squeeze_dim(2);
 //! let reference = log_probs.clone().detach() - 0.1; // of a frozen model
 //! let pairs = Pairs::halves(2, &device); // the first half of the sequences is chosen

@@ -1,19 +1,18 @@
 //! Losses and log-probabilities.
 
-use burn::tensor::{Int, Tensor};
+use burn::tensor::{Device, Int, Tensor};
 use highrank_kernels::Floats;
 
 use super::exchange::{gathered, total, tracked};
 use super::group::ShardError;
 use super::head::ShardedHead;
 use super::sweep::{NO_WORD, OwnWords, Swept};
-use crate::context::Tokens;
 use crate::likelihood::{self, Beside};
 use crate::loss::{
-    CountedTokens, Loss, LossOptions, check_targets, check_words, in_wide_integers, is_cpu, leading,
-    of_targets, reduced, validate_targets,
+    CountedTokens, ListedWords, Loss, LossOptions, check_targets, check_words, leading, of_targets, reduced,
 };
 use crate::ops::{Likelihood, Objective, Scores, Statistic, Targets, wide};
+use crate::{LogProbOptions, TokenLogProbs};
 
 /// What the words of all ranks have together.
 struct AllWords {
@@ -79,10 +78,7 @@ impl ShardedHead {
         let weight = self.head.decoder.matrix()?;
         let on = (&weight.device(), wide(weight.dtype()));
         let targets = targets.reshape([shape.iter().product::<usize>()]);
-        // The safe word is the largest.
-        let is_safe =
-            || Tensor::<1, Int>::arange(0..vocab as i64, on.0).equal_elem(self.shared.safe_word as i64);
-        let counted = CountedTokens::new(targets, options, vocab, || Ok(Some(is_safe().float())))?;
+        let counted = CountedTokens::new(targets, options, vocab, || Ok(Some(self.largest_if_safe(on.0))))?;
         let words = counted.objective(on).targets.words().clone().tensor::<1>();
         let swept = self.sweep(counted.of_hidden(hidden), words.unsqueeze_dim(1))?;
         reduced(&counted, options, shape, on, swept.component_log_prior.clone(), |objective, weights| {
@@ -90,13 +86,13 @@ impl ShardedHead {
         })
     }
 
-    /// The log-probabilities of m words of each token, in nats:
+    /// The log-probabilities of m words of each token, in nats, and what else the options ask for:
     /// [`OutputHead::token_log_probs`](crate::OutputHead::token_log_probs) of the whole head. Differentiable.
     ///
     /// # Shapes
     /// - hidden: `[.., H]`
     /// - words: `[.., m]`, m at least 1
-    /// - output: `[.., m]`
+    /// - output: log-probabilities `[.., m]`, entropies `[.., 1]`
     ///
     /// # Errors
     /// As [`loss`](Self::loss).
@@ -104,17 +100,32 @@ impl ShardedHead {
         &self,
         hidden: Tensor<D>,
         words: Tensor<D, Int>,
-    ) -> Result<Tensor<D>, ShardError> {
-        let (checks, shape) = (self.head.check(&hidden)?, words.dims());
-        let words = in_wide_integers(words);
+        options: &LogProbOptions,
+    ) -> Result<TokenLogProbs<D>, ShardError> {
+        let (checks, shape, device) = (self.head.check(&hidden)?, words.dims(), hidden.device());
         check_words(&hidden.dims(), &shape)?;
         checks.device("words", &words.device())?;
-        let (count, width) = (shape.iter().product::<usize>(), shape[D - 1]);
-        if is_cpu(&words.device()) {
-            validate_targets(&words.clone().reshape([count]), self.vocab())?;
-        }
-        let swept = self.sweep(Tokens::all(hidden), words.reshape([count / width, width]))?;
-        Ok(swept.log_probs.reshape(shape))
+        let width = shape[D - 1];
+        let words = words.reshape([shape.iter().product::<usize>() / width, width]);
+        let bias = Some(self.largest_if_safe(&device));
+        let listed = ListedWords::new(words, &options.ignored, self.vocab(), bias, false)?;
+        let swept = self.sweep(listed.of_hidden(hidden), listed.ids())?;
+        let entropy = match options.entropy {
+            true => Some(listed.of_tokens(self.entropy(&swept)?)),
+            false => None,
+        };
+        let mut of_tokens = shape;
+        of_tokens[D - 1] = 1;
+        Ok(TokenLogProbs {
+            log_probs: listed.among_all(swept.log_probs).reshape(shape),
+            entropy: entropy.map(|entropy| entropy.reshape(of_tokens)),
+        })
+    }
+
+    /// In place of a bias over all words: the largest is that of the safe word.
+    fn largest_if_safe(&self, device: &Device) -> Tensor<1> {
+        let words = Tensor::<1, Int>::arange(0..self.vocab() as i64, device);
+        words.equal_elem(self.shared.safe_word as i64).float()
     }
 
     /// The loss of each token, `[N]`, and statistics where asked for.

@@ -68,7 +68,7 @@ impl AdaptiveHead<'_> {
         }
         if options.entropy_bonus != 0.0 {
             let asked = PartTargets::of_words(&words, Some).words;
-            let entropies = LogProbOptions::new().with_ignore_index(IGNORED).with_entropy(true);
+            let entropies = LogProbOptions { ignored: vec![IGNORED], entropy: true };
             let (_, entropy) = head.log_probs_of_words(hidden.clone(), &asked, 1, &entropies)?;
             let entropy = entropy.expect("it is asked for").reshape([tokens]).cast(on.1);
             let bonus = shares.of_tokens.clone() * entropy * -options.entropy_bonus;

@@ -81,11 +81,8 @@ fn words_and_entropies_are_those_of_all_log_probabilities() {
         let words = Tensor::cat((0..3).map(|_| targets(8, &device).reshape([8, 1])).collect(), 1);
         let words = words + Tensor::<2, Int>::from_data([[0, 5, 11]], &device);
         let words = words.remainder_scalar(V as i64);
-        let made = head.token_log_probs_with(
-            state.clone(),
-            words.clone(),
-            &LogProbOptions::new().with_entropy(true),
-        );
+        let options = LogProbOptions { entropy: true, ..Default::default() };
+        let made = head.token_log_probs(state.clone(), words.clone(), &options);
         let all = head.forward(state);
         let log_probs = values(made.log_probs);
         assert!(log_probs.contains(&f64::NEG_INFINITY));

@@ -39,7 +39,7 @@ impl AdaptiveHead<'_> {
         // Of a token that asks for nothing, neither is the entropy.
         let asks: Vec<bool> = words.chunks(width).map(|of_token| !of_token.iter().all(is_ignored)).collect();
 
-        let of_parts = LogProbOptions { ignored: vec![IGNORED], entropy: options.entropy, read_back: true };
+        let of_parts = LogProbOptions { ignored: vec![IGNORED], entropy: options.entropy };
         // For entropies also words that a part is asked for on behalf of every token: of the head cluster the clusters, of a tail any.
         let rows = |of_word: &dyn Fn(usize) -> Option<usize>, more: Range<usize>| {
             let more = if options.entropy { more } else { 0..0 };
@@ -55,13 +55,13 @@ impl AdaptiveHead<'_> {
         let (shortlist, tails) = (clusters.shortlist(), clusters.tails.len());
         let of_head = rows(&|word| Some(clusters.head_word(word)), shortlist..shortlist + tails);
         let (made, mut entropy) =
-            self.head_cluster.listed(of_head, &of_parts, |listed| listed.of_hidden(hidden.clone()))?;
+            self.head_cluster.listed(of_head, &of_parts, true, |listed| listed.of_hidden(hidden.clone()))?;
         let mut log_probs = made.clone().narrow(1, 0, width);
         for (cluster, (tail, range)) in self.tails().into_iter().zip(clusters.ranges()).enumerate() {
             // Nothing is asked of a cluster of probability 0.
             let Some(any) = range.clone().position(|word| unmasked[word]) else { continue };
             let of_tail = rows(&|word| place(word, &range), any..any + 1);
-            let (own, of_own) = tail.head.listed(of_tail, &of_parts, |listed| {
+            let (own, of_own) = tail.head.listed(of_tail, &of_parts, true, |listed| {
                 Tokens::all(tail.contexts(listed.of_hidden(hidden.clone()).hidden()))
             })?;
             log_probs = log_probs + own.narrow(1, 0, width);
