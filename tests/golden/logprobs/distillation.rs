@@ -49,10 +49,4 @@ pub fn check(case: &Case, on: &Setting, report: &mut Report) {
     let hidden = case.hidden(on);
     let made = checks.head.loss_with(hidden.clone(), targets(), &options);
     checks.compare_loss("reduced loss", &hidden, made.value, report);
-    if count == checks.tokens() {
-        let hidden = case.hidden(on);
-        let loss: Tensor<1> =
-            checks.head.distill(hidden.clone(), teacher.distribution(of_teacher()), divergence);
-        checks.compare_loss("distill", &hidden, loss, report);
-    }
 }

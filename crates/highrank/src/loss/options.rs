@@ -145,9 +145,13 @@ impl LossOptions {
         self
     }
 
-    /// Learns another head's distributions: the [divergence](Divergence) of each token takes the place of its cross-entropy. Neither
-    /// head's probabilities are ever stored: those of a chunk of tokens exist at a time. The heads may differ in kind, width and
-    /// number of components; their words are the same.
+    /// Learns [another head's distributions](crate::OutputHead::distribution): the [divergence](Divergence) of each token takes the
+    /// place of its cross-entropy. Neither head's probabilities are ever stored: those of a chunk of tokens exist at a time. It costs
+    /// the teacher's forward product beside a step of this head. The heads may differ in kind, width and number of components; their
+    /// words are the same, and their hidden states have the same leading dimensions.
+    ///
+    /// A loss refuses it in a head with clusters, beside label smoothing or class weights, and where β of a Jensen–Shannon divergence
+    /// is not between 0 and 1.
     ///
     /// Targets still say which tokens are ignored, and which words the [statistics](Self::with_statistics)' nll is of. Where
     /// one has some of a word that is masked in the other, a Kullback–Leibler divergence is infinite; the other two are not. All are
