@@ -268,9 +268,9 @@ fn a_beam_search_never_takes_a_masked_word() {
         let run = |head: &OutputHead, eos: usize| {
             let search = BeamSearch::new(3, 4, eos).with_n_best(3);
             let step = |live: &LiveHypotheses, ()| {
-                (tensor([1, config.d_hidden], 1 + live.length(), on).repeat_dim(0, live.len()), ())
+                (tensor([1, config.d_hidden], 1 + live.length(), on).repeat_dim(0, live.rows()), ())
             };
-            head.beam_search(&search, 1, (), step).remove(0)
+            head.beam_search(&search, 1, (), step).unwrap().remove(0)
         };
         let (got, want) = (run(&full, kept()[2] as usize), run(&small, 2));
         assert_eq!(got.len(), 3);

@@ -347,14 +347,12 @@ fn a_beam_search_finds_what_that_of_the_whole_finds() {
         // A state for each word, and what a hypothesis has seen.
         let of_words = tensor::<2>([VOCAB, config.d_hidden], 5, on);
         let step = |live: &LiveHypotheses, seen: Tensor<2>| {
-            let last: Vec<i64> = live.last(bos).into_iter().map(|word| word as i64).collect();
-            let last = Tensor::<1, Int>::from_data(last.as_slice(), on.0);
-            let seen = seen * 0.5 + of_words.clone().select(0, last);
+            let seen = seen * 0.5 + of_words.clone().select(0, live.last_words(bos, on.0));
             (seen.clone(), seen)
         };
         let start = || Tensor::<2>::zeros([2, config.d_hidden], (on.0, DType::F64));
         let search = BeamSearch::new(3, 6, eos);
-        let want = whole.beam_search(&search, 2, start(), step);
+        let want = whole.beam_search(&search, 2, start(), step).unwrap();
         for ranks in RANKS {
             on_ranks(ranks, &whole, |head| {
                 let got = head.beam_search(&search, 2, start(), step)?;

@@ -67,7 +67,7 @@ impl Seq2Seq {
         let count = contexts.entries.rows();
         let device = self.device().without_autodiff();
         let LstmState { hidden, cell } = self.encode(contexts);
-        let found = self.head.try_beam_search(search, count, (hidden, cell), |live, (hidden, cell)| {
+        let found = self.head.beam_search(search, count, (hidden, cell), |live, (hidden, cell)| {
             let before = LstmState { hidden, cell };
             let (outputs, after) = self.step(live.last_words(BOS as usize, &device), before);
             (outputs, (after.hidden, after.cell))

@@ -43,7 +43,7 @@ impl ShardedHead {
     /// [`OutputHead::beam_search`](crate::OutputHead::beam_search) of the whole head. All ranks find the same.
     ///
     /// # Errors
-    /// What that panics for, and whatever the group has to say.
+    /// Those of that, and whatever the group has to say.
     pub fn beam_search<S: BeamState>(
         &self,
         search: &BeamSearch,

@@ -241,7 +241,7 @@ fn a_beam_search_finds_words_of_clusters() {
     let head = wide(&configs()[1], &device);
     let state = hidden(2, &device);
     let search = BeamSearch::new(V, 1, 0).with_n_best(V);
-    let found = head.beam_search(&search, 2, state.clone(), |_, state| (state.clone(), state));
+    let found = head.beam_search(&search, 2, state.clone(), |_, state| (state.clone(), state)).unwrap();
     let rows = values(head.forward(state));
     for (found, row) in found.iter().zip(rows.chunks(V)) {
         assert_eq!(found.len(), V);

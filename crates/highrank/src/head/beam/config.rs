@@ -46,9 +46,10 @@ use crate::error::{HeadError, in_range, not_negative};
 ///     let words = live.last_words(bos, &device).unsqueeze_dim(1); // [rows, 1]
 ///     let hidden = (state + embedding.forward(words).squeeze_dim(1)).tanh(); // [rows, 16]
 ///     (hidden.clone(), hidden) // for the head, and the state of the next step
-/// });
+/// })?;
 /// assert_eq!(found.len(), 2); // one list a context
 /// assert!(found[0].len() <= 3 && found[0][0].score >= found[0][1].score);
+/// # Ok::<(), highrank::HeadError>(())
 /// ```
 #[derive(Config, Debug, PartialEq)]
 pub struct BeamSearch {

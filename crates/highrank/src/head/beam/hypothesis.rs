@@ -40,14 +40,9 @@ impl LiveHypotheses {
         Self { rows: (0..contexts).map(row).collect() }
     }
 
-    /// Number of rows.
-    pub fn len(&self) -> usize {
+    /// Number of rows: at least 1 in a step function.
+    pub fn rows(&self) -> usize {
         self.rows.len()
-    }
-
-    /// Whether there is no row; never so in a step function.
-    pub fn is_empty(&self) -> bool {
-        self.rows.is_empty()
     }
 
     /// Number of words that each hypothesis has so far: 0 in the first step.
@@ -65,19 +60,16 @@ impl LiveHypotheses {
         self.rows.iter().map(|row| row.words.as_slice())
     }
 
-    /// The last word of every row; in the first step, where there is none, `start`.
-    pub fn last(&self, start: usize) -> Vec<usize> {
-        self.rows.iter().map(|row| row.words.last().copied().unwrap_or(start)).collect()
-    }
-
-    /// [`last`](Self::last) as a tensor, shape `[rows]`: what a decoder with a state reads.
+    /// The last word of every row, in the first step, where there is none, `start`; shape `[rows]`: what a decoder with a state
+    /// reads.
     pub fn last_words(&self, start: usize, device: &Device) -> Tensor<1, Int> {
-        integers(self.last(start), [self.len()], device)
+        let last = self.sequences().map(|words| words.last().copied().unwrap_or(start));
+        integers(last, [self.rows()], device)
     }
 
     /// `start` and the words so far, shape `[rows, 1 + length]`: what a decoder without a state reads.
     pub fn all_words(&self, start: usize, device: &Device) -> Tensor<2, Int> {
         let words = self.sequences().flat_map(|words| std::iter::once(start).chain(words.iter().copied()));
-        integers(words, [self.len(), 1 + self.length()], device)
+        integers(words, [self.rows(), 1 + self.length()], device)
     }
 }

@@ -2,15 +2,13 @@
 
 mod config;
 mod hypothesis;
-mod log_probs;
 mod predict;
 mod search;
 mod state;
-#[cfg(test)]
+#[cfg(all(test, feature = "flex"))]
 mod tests;
 
 pub use config::{BeamSearch, FinishedHypotheses};
 pub use hypothesis::{Hypothesis, LiveHypotheses};
-pub use log_probs::StepLogProbs;
 pub(crate) use search::by_top_k;
 pub use state::BeamState;

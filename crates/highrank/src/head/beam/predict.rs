@@ -6,7 +6,7 @@ use super::config::BeamSearch;
 use super::hypothesis::{Hypothesis, LiveHypotheses};
 use super::search::by_top_k;
 use super::state::BeamState;
-use crate::error::{HeadError, OrPanic};
+use crate::error::HeadError;
 use crate::head::output::OutputHead;
 
 impl OutputHead {
@@ -15,25 +15,11 @@ impl OutputHead {
     /// As [`BeamSearch::search`], but the step function returns hidden states `[rows, H]`. Of their log-probabilities only the
     /// best few words a row are kept ([`top_k`](Self::top_k)).
     ///
-    /// # Panics
-    /// If the options are invalid ([`BeamSearch::validate`]), or have a word that is none of the `V`; if the hidden states do not
-    /// fit the head or are not one a row, or a log-probability is NaN.
-    #[track_caller]
-    pub fn beam_search<S: BeamState>(
-        &self,
-        search: &BeamSearch,
-        contexts: usize,
-        state: S,
-        step: impl FnMut(&LiveHypotheses, S) -> (Tensor<2>, S),
-    ) -> Vec<Vec<Hypothesis>> {
-        self.try_beam_search(search, contexts, state, step).or_panic("beam_search")
-    }
-
-    /// [`beam_search`](Self::beam_search) with an error in place of a panic.
-    ///
     /// # Errors
-    /// [`HeadError::Range`], [`HeadError::Shape`] or [`HeadError::NotANumber`].
-    pub fn try_beam_search<S: BeamState>(
+    /// [`HeadError::Range`] if an option is out of its range ([`BeamSearch::validate`]), or is a word that is none of the `V`;
+    /// [`HeadError::Shape`] and others if the hidden states do not fit the head or are not one a row; [`HeadError::NotANumber`]
+    /// if a log-probability is NaN.
+    pub fn beam_search<S: BeamState>(
         &self,
         search: &BeamSearch,
         contexts: usize,

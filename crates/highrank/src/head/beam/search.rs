@@ -6,10 +6,9 @@ use burn::tensor::Tensor;
 
 use super::config::{BeamSearch, FinishedHypotheses};
 use super::hypothesis::{Hypothesis, LiveHypotheses, LiveRow};
-use super::log_probs::{Extensions, StepLogProbs};
 use super::state::BeamState;
-use crate::error::{HeadError, OrPanic};
-use crate::head::TopK;
+use crate::error::HeadError;
+use crate::head::predict::TopK;
 
 impl BeamSearch {
     /// Searches with any step function: one list for each context, best first.
@@ -19,61 +18,79 @@ impl BeamSearch {
     /// state. Before the next call the search takes the rows of the state that hypotheses go on from
     /// ([`BeamState`]).
     ///
-    /// The log-probabilities are a `Tensor<2>` of shape `[rows, V]`, or a `Vec<Vec<f64>>` on the host. −∞ is a word that cannot
-    /// come. They need not be normalised. For those of a head see [`OutputHead::beam_search`](crate::OutputHead::beam_search),
-    /// which never makes the whole tensor.
+    /// The log-probabilities are `[rows, V]`, of which only the best few words a row are read. −∞ is a word that cannot come. They
+    /// need not be normalised. For those of a head see [`OutputHead::beam_search`](crate::OutputHead::beam_search), which never
+    /// makes the whole tensor.
     ///
     /// # Arguments
     /// - contexts: number of searches
     /// - state: the state in front of the first word, one row for each context
     ///
-    /// # Panics
-    /// If the options are invalid ([`validate`](Self::validate)), or have a word that is none of the `V`; if the step function
-    /// returns another number of rows, or NaN or +∞.
+    /// # Errors
+    /// [`HeadError::Range`] if an option is out of its range ([`validate`](Self::validate)), or is a word that is none of the `V`;
+    /// [`HeadError::Shape`] if the step function returns another number of rows; [`HeadError::NotANumber`] if it returns NaN or
+    /// +∞.
     ///
     /// # Example
     /// A chain over three words that is known by a table, without a state:
     ///
     /// ```
+    /// use burn::tensor::{Device, Tensor};
     /// use highrank::BeamSearch;
     ///
-    /// let (bos, eos) = (1, 0);
-    /// let table = [[0.2f64, 0.5, 0.3], [0.1, 0.2, 0.7], [0.6, 0.3, 0.1]].map(|row| row.map(f64::ln).to_vec());
-    /// let found = BeamSearch::new(2, 5, eos).search(1, (), |live, ()| {
-    ///     let rows: Vec<Vec<f64>> = live.last(bos).into_iter().map(|word| table[word].clone()).collect();
-    ///     (rows, ())
-    /// });
+    /// let (bos, eos, device) = (1, 0, Device::default());
+    /// let table = Tensor::<2>::from_data([[0.2, 0.5, 0.3], [0.1, 0.2, 0.7], [0.6, 0.3, 0.1]], &device).log();
+    /// let found = BeamSearch::new(2, 5, eos)
+    ///     .search(1, (), |live, ()| (table.clone().select(0, live.last_words(bos, &device)), ()))?;
     /// assert_eq!(found[0][0].words, [2, 0]); // 0.7 · 0.6
-    /// assert!((found[0][0].log_prob - 0.42f64.ln()).abs() < 1e-12);
+    /// assert!((found[0][0].log_prob - 0.42f64.ln()).abs() < 1e-6);
+    /// # Ok::<(), highrank::HeadError>(())
     /// ```
-    #[track_caller]
-    pub fn search<S: BeamState, R: Into<StepLogProbs>>(
+    pub fn search<S: BeamState>(
         &self,
         contexts: usize,
         state: S,
-        step: impl FnMut(&LiveHypotheses, S) -> (R, S),
-    ) -> Vec<Vec<Hypothesis>> {
-        self.try_search(contexts, state, step).or_panic("BeamSearch::search")
-    }
-
-    /// [`search`](Self::search) with an error in place of a panic.
-    ///
-    /// # Errors
-    /// [`HeadError::Range`], [`HeadError::Shape`] or [`HeadError::NotANumber`].
-    pub fn try_search<S: BeamState, R: Into<StepLogProbs>>(
-        &self,
-        contexts: usize,
-        state: S,
-        mut step: impl FnMut(&LiveHypotheses, S) -> (R, S),
+        mut step: impl FnMut(&LiveHypotheses, S) -> (Tensor<2>, S),
     ) -> Result<Vec<Vec<Hypothesis>>, HeadError> {
         run(self, contexts, state, |live, state| {
             let (log_probs, state) = step(live, state);
-            Ok((log_probs.into(), state))
+            let [rows, vocab] = log_probs.dims();
+            check_rows([rows, vocab], live)?;
+            self.validate_words(vocab)?;
+            Ok((TopK::of_rows(log_probs, self.words_needed(vocab), 0)?, state))
         })
+    }
+
+    /// The words that each live hypothesis may go on with, each after its log-probability, of the best words of each row:
+    /// [enough](Self::words_needed) of a vocabulary that the words of the options have been checked for.
+    fn extensions(&self, best: TopK<2>, live: &LiveHypotheses) -> Result<Vec<Extensions>, HeadError> {
+        check_rows(best.words.dims(), live)?;
+        let mut rows = best.into_lists();
+        for (token, words) in rows.iter_mut().enumerate() {
+            if words.iter().any(|(log_prob, _)| *log_prob == f64::INFINITY) {
+                return Err(HeadError::NotANumber { token });
+            }
+            words.retain(|(log_prob, word)| *log_prob > f64::NEG_INFINITY && !self.forbidden.contains(word));
+        }
+        Ok(rows)
     }
 }
 
-/// [`BeamSearch::try_search`] with the hidden states of a decoder over `vocab` words, of which `top_k` gives the most probable ones.
+/// The words that a hypothesis may go on with, each after its log-probability.
+type Extensions = Vec<(f64, usize)>;
+
+fn check_rows(got: [usize; 2], live: &LiveHypotheses) -> Result<(), HeadError> {
+    match live.rows() {
+        rows if rows == got[0] => Ok(()),
+        rows => Err(HeadError::Shape {
+            what: "log-probabilities of a step",
+            got: got.to_vec(),
+            expected: format!("[{rows}, V], a row for each live hypothesis"),
+        }),
+    }
+}
+
+/// [`BeamSearch::search`] with the hidden states of a decoder over `vocab` words, of which `top_k` gives the most probable ones.
 pub(crate) fn by_top_k<S: BeamState, E: From<HeadError>>(
     search: &BeamSearch,
     vocab: usize,
@@ -86,7 +103,7 @@ pub(crate) fn by_top_k<S: BeamState, E: From<HeadError>>(
     let k = search.words_needed(vocab);
     run(search, contexts, state, |live, state| {
         let (hidden, state) = step(live, state);
-        Ok((StepLogProbs::of_best(top_k(hidden, k)?), state))
+        Ok((top_k(hidden, k)?, state))
     })
 }
 
@@ -114,18 +131,18 @@ fn run<S: BeamState, E: From<HeadError>>(
     search: &BeamSearch,
     contexts: usize,
     mut state: S,
-    mut step: impl FnMut(&LiveHypotheses, S) -> Result<(StepLogProbs, S), E>,
+    mut step: impl FnMut(&LiveHypotheses, S) -> Result<(TopK<2>, S), E>,
 ) -> Result<Vec<Vec<Hypothesis>>, E> {
     search.validate()?;
     let mut live = LiveHypotheses::start(contexts);
     // Finished ones of each context, and at the end those that are not.
     let mut pools: Vec<Vec<Hypothesis>> = (0..contexts).map(|_| vec![]).collect();
     for length in 1..=search.max_length {
-        if live.is_empty() {
+        if live.rows.is_empty() {
             break;
         }
-        let (log_probs, after) = step(&live, state)?;
-        let extensions = log_probs.extensions(search, live.len())?;
+        let (best, after) = step(&live, state)?;
+        let extensions = search.extensions(best, &live)?;
         let (mut next, mut parents, mut first) = (vec![], vec![], 0);
         for rows in live.rows.chunk_by(|a, b| a.context == b.context) {
             let last = first + rows.len();
@@ -138,7 +155,7 @@ fn run<S: BeamState, E: From<HeadError>>(
         }
         live = LiveHypotheses { rows: next };
         // Nothing reads the state after the last step.
-        let goes_on = length < search.max_length && !live.is_empty();
+        let goes_on = length < search.max_length && !live.rows.is_empty();
         state = if goes_on { after.select(&parents) } else { after };
     }
     for row in live.rows {
