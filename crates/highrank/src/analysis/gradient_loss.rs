@@ -154,7 +154,7 @@ impl GradientLoss {
     /// the blocks before it are taken in.
     ///
     /// # Panics
-    /// As [`OutputHead::logit_gradient_blocks`].
+    /// If the shapes do not fit (both are in the message), a target is outside `0..V`, or the head has clusters.
     #[track_caller]
     pub fn add<const D: usize, const T: usize>(
         &mut self,
@@ -166,7 +166,7 @@ impl GradientLoss {
         if got != expected {
             return Err(AnalysisError::Components { got, expected });
         }
-        for block in head.logit_gradient_blocks(hidden, targets) {
+        for block in head.logit_gradient_blocks(hidden, targets).or_panic("GradientLoss::add") {
             let [_, columns] = block.dims();
             let expected = self.space.words();
             if columns != expected {

@@ -10,8 +10,8 @@
 //! | What did a PLIF learn? | [`SlopeStatistics`], [`LogitRange`], [`curve`] | Ganea et al. 2019, section 5 |
 //!
 //! All of them take rows block by block and never hold the `[T, V]` matrix: see [`RowAnalysis`]. The rows come from
-//! [`OutputHead::log_prob_blocks`](crate::OutputHead::log_prob_blocks) or from any other model, gradients from
-//! [`OutputHead::logit_gradient_blocks`](crate::OutputHead::logit_gradient_blocks). Everything is in nats and computed in f64.
+//! [`OutputHead::log_prob_blocks`](crate::OutputHead::log_prob_blocks) or from any other model, gradients from a head. Everything is
+//! in nats and computed in f64.
 //!
 //! # Masked words
 //! A log-probability of −∞ says that the word is masked: its probability is 0, as that of a word whose decoder bias is

@@ -308,8 +308,7 @@ impl HeadConfig {
     ///   a sweep of that size without gradients.
     /// - The z-loss is of the softmaxes that a token is scored by: `z_head + Σ_i Q_i LSE(W_i · P_i g)²`, with the share `Q_i` that the
     ///   targets have in cluster i, for a word alone 1 in its own.
-    /// - [`logit_blocks`](OutputHead::logit_blocks) and [`logit_gradient_blocks`](OutputHead::logit_gradient_blocks) panic: each part
-    ///   has logits and a normaliser of its own.
+    /// - [`logit_blocks`](OutputHead::logit_blocks) panics: each part has logits and a normaliser of its own.
     /// - [Class weights](crate::LossOptions::with_class_weights) are taken where each token is scored against its word alone.
     ///
     /// ```

@@ -8,6 +8,8 @@ mod config;
 mod continuation;
 mod distillation;
 mod input;
+#[cfg(feature = "analysis")]
+mod logit_gradients;
 mod logits;
 mod losses;
 mod output;

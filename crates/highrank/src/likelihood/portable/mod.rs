@@ -52,6 +52,7 @@ pub fn score<B: Kernels>(
 }
 
 /// The gradients of every token's nll by its logits `z`, before the logit map, `[N·K, V]`; 0 for masked words.
+#[cfg(feature = "analysis")]
 pub(crate) fn logit_gradients<B: Kernels>(input: &Likelihood<Floats<B>>, words: Ints<B>) -> Floats<B> {
     let input = &input.clone().widened();
     let objective = Objective::new(Targets::Words(words));
