@@ -163,7 +163,7 @@ fn what_an_optimiser_keeps_for_the_decoder_stays_in_use() {
 fn the_output_layer_of_a_burn_model_starts_a_mixture() {
     let device = cpu();
     let linear = LinearConfig::new(EMBEDDING, VOCAB).init(&device);
-    let want = OutputHead::from_linear(linear.clone());
+    let want = OutputHead::from(linear.clone());
     let config = HeadConfig::mos(EMBEDDING, EMBEDDING, VOCAB, 3).starting_at_softmax(0.0);
     let hidden = hidden(EMBEDDING, (&device, DType::F32));
     let got = results(&config.init_from_linear(linear), hidden.clone());

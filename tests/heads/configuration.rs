@@ -227,7 +227,7 @@ fn a_head_takes_over_a_linear_layer() {
                 let config = LinearConfig::new(EMBEDDING, VOCAB).with_bias(with_bias).with_layout(layout);
                 let linear = config.init(&device);
                 let want = values(log_softmax(linear.forward(hidden.clone()), 1));
-                let plain = OutputHead::from_linear(linear.clone());
+                let plain = OutputHead::from(linear.clone());
                 assert_close(&values(plain.forward(hidden.clone())), &want, 1e-6, "the layer's softmax");
 
                 // The layer's parameter may transpose itself when it is saved; the decoder's does not.

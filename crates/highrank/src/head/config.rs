@@ -500,14 +500,23 @@ impl HeadConfig {
     }
 }
 
-impl OutputHead {
-    /// The softmax head that computes what a linear layer and a softmax do, with the layer's parameters.
-    ///
-    /// A layer with LoRA gives its merged weight, which is as frozen as the layer's: apply LoRA to the head.
-    ///
-    /// For any other head, and for a padded vocabulary, see [`HeadConfig::init_from_linear`](crate::HeadConfig::init_from_linear),
-    /// which also says what becomes of the parameters.
-    pub fn from_linear(linear: Linear) -> Self {
+/// The softmax head that computes what a linear layer and a softmax do, with the layer's parameters.
+///
+/// A layer with LoRA gives its merged weight, which is as frozen as the layer's: apply LoRA to the head.
+///
+/// For any other head, and for a padded vocabulary, see [`HeadConfig::init_from_linear`](crate::HeadConfig::init_from_linear),
+/// which also says what becomes of the parameters.
+///
+/// ```
+/// use burn::nn::LinearConfig;
+/// use burn::tensor::Device;
+/// use highrank::OutputHead;
+///
+/// let linear = LinearConfig::new(16, 100).init(&Device::default());
+/// assert_eq!(OutputHead::from(linear).vocab(), 100);
+/// ```
+impl From<Linear> for OutputHead {
+    fn from(linear: Linear) -> Self {
         let [d_embedding, vocab] = linear.weight.shape().dims();
         let config = HeadConfig::softmax(d_embedding, vocab).with_bias(linear.bias.is_some());
         config.checked_init_from_linear(linear).expect("the sizes are those of the layer")
