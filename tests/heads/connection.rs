@@ -118,7 +118,7 @@ fn one_dropout_mask_serves_all_components_and_steps_of_a_sequence() {
         }
         let other = (0..6).find(|token| sequence(*token) != sequence(0)).unwrap();
         assert_ne!(kept[0], kept[other * 3]);
-        let drawn = values(head.draw_latent_mask(2).expect("a mask in training"));
+        let drawn = values(head.context.draw_latent_mask(2).expect("a mask in training"));
         for mask in drawn.chunks(3 * WIDTH) {
             assert!(mask.chunks(WIDTH).all(|of_component| of_component == &mask[..WIDTH]));
         }

@@ -60,8 +60,8 @@ fn a_quantised_layer_or_matrix_is_dequantised() {
     let (hidden, words) = (tensor::<2>([3, 8], 1, (&device, DType::F32)), targets(3, VOCAB, &device));
     let linear = burn::nn::LinearConfig::new(8, VOCAB).init(&device);
     let quantised = linear.clone().quantize_weights(&mut quantizer());
-    let [exact, rounded] = [linear, quantised]
-        .map(|linear| values(OutputHead::from(linear).nll(hidden.clone(), words.clone())));
+    let [exact, rounded] =
+        [linear, quantised].map(|linear| values(OutputHead::from(linear).nll(hidden.clone(), words.clone())));
     assert_close(&rounded, &exact, 1e-2, "of a layer");
 
     let embedding = burn::nn::EmbeddingConfig::new(VOCAB, 8).init(&device);

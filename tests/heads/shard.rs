@@ -77,7 +77,7 @@ fn check_gradients(
     assert_eq!(got.len(), want.len(), "{what}: parameters");
     let rows = head.shared.share.rows();
     for (i, (got, want)) in got.iter().zip(want).enumerate() {
-        let width = want.len() / whole.rows();
+        let width = want.len() / whole.decoder.rows();
         let is_whole = got.len() == want.len();
         let want = if is_whole { want } else { &want[rows.start * width..rows.end * width] };
         assert_close(got, want, tolerance, &format!("{what}: gradient {i}"));

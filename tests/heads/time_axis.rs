@@ -88,7 +88,7 @@ fn statistics_are_of_the_contexts_that_the_loss_reads() {
     assert_close(&value, &[nll.iter().sum::<f64>() / 12.0], 1e-11, "the mean nll");
     assert!((0..9).any(|_| values(loss(&head, true).value) != value), "another mask");
     // Under a mask that is given they change nothing.
-    let masked = head.with_latent_mask(head.draw_latent_mask(4).expect("a mask in training"));
+    let masked = head.with_latent_mask(head.context.draw_latent_mask(4).expect("a mask in training"));
     let [with, without] = [true, false].map(|statistics| values(loss(&masked, statistics).value));
     assert_close(&with, &without, 1e-14, "the value");
 }

@@ -268,7 +268,7 @@ impl LanguageModel {
     /// draws, in its order.
     pub(crate) fn draw_all_masks(&self, batch: usize) -> Masks {
         let masks = self.draw_masks(batch);
-        Masks { latent: self.head.draw_latent_mask(batch), ..masks }
+        Masks { latent: self.head.context.draw_latent_mask(batch), ..masks }
     }
 
     /// As [`loss`](Self::loss) with given masks, but the lookup's gradient must be [finished](Lookup::finish) after the backward

@@ -176,7 +176,7 @@ macro_rules! contexts {
             }
 
             /// A mask for the latent dropout of so many sequences, `[sequences, K·d]`; `None` if nothing is dropped.
-            pub(crate) fn draw_mask(&self, sequences: usize) -> Option<Tensor<2>> {
+            fn draw_mask(&self, sequences: usize) -> Option<Tensor<2>> {
                 match self { $(Self::$Name(module) => ContextModule::draw_mask(module, sequences),)+ }
             }
 

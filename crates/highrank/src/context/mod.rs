@@ -67,6 +67,18 @@ impl Context {
         self.latent().1
     }
 
+    /// Draws a mask for [`OutputHead::with_latent_mask`](crate::OutputHead::with_latent_mask): the one that the next loss would draw
+    /// for hidden states of so many sequences. `None` where nothing would be dropped: outside of training, and without latent
+    /// dropout.
+    ///
+    /// With it a batch can be computed in parts whose masks are those of the whole.
+    ///
+    /// # Shapes
+    /// - returns `[sequences, K·d]`, on the plain device
+    pub fn draw_latent_mask(&self, sequences: usize) -> Option<Tensor<2>> {
+        self.draw_mask(sequences).map(Tensor::inner)
+    }
+
     /// `K·d`, the number of latent features.
     pub(crate) fn latent_features(&self) -> usize {
         self.latent().0

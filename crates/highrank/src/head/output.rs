@@ -93,7 +93,7 @@ impl OutputHead {
     }
 
     /// The last dimension of log-probabilities: `V` and the decoder's padding, without that of clusters.
-    pub fn rows(&self) -> usize {
+    pub(crate) fn rows(&self) -> usize {
         self.clusters.as_ref().map_or(self.decoder.rows(), Clusters::vocab)
     }
 
@@ -153,7 +153,7 @@ impl OutputHead {
     }
 
     /// The same head with a given mask for its latent dropout in place of drawn ones, in training or not. A constant: no
-    /// gradient flows to it.
+    /// gradient flows to it. [`Context::draw_latent_mask`] draws one as a loss would.
     ///
     /// # Shapes
     /// - mask: `[sequences, K·d]`, 0 where a feature of a sequence's contexts is dropped and `1/(1 − p)` where it is kept, p the
@@ -182,20 +182,9 @@ impl OutputHead {
         Self { latent_mask: Some(mask), ..self.clone() }
     }
 
-    /// Draws a mask for [`with_latent_mask`](Self::with_latent_mask): the one that the next loss would draw for hidden states of
-    /// so many sequences. `None` where nothing would be dropped: outside of training, and in a head without latent dropout.
-    ///
-    /// With it a batch can be computed in parts whose masks are those of the whole.
-    ///
-    /// # Shapes
-    /// - returns `[sequences, K·d]`, on the plain device
-    pub fn draw_latent_mask(&self, sequences: usize) -> Option<Tensor<2>> {
-        self.context.draw_mask(sequences).map(Tensor::inner)
-    }
-
     /// The same head with the mask that its next loss would draw for its latent dropout, if any, for several calls of one loss.
     pub(super) fn with_drawn_mask(&self, leading: &[usize]) -> Self {
-        let drawn = || self.draw_latent_mask(self.context.sequences(leading));
+        let drawn = || self.context.draw_latent_mask(self.context.sequences(leading));
         Self { latent_mask: self.latent_mask.clone().or_else(drawn), ..self.clone() }
     }
 

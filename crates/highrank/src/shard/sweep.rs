@@ -183,7 +183,8 @@ impl ShardedHead {
         if head.latent_mask.is_some() {
             return Ok(head);
         }
-        let Some(mask) = head.draw_latent_mask(head.context.sequences(leading)) else { return Ok(head) };
+        let sequences = head.context.sequences(leading);
+        let Some(mask) = head.context.draw_latent_mask(sequences) else { return Ok(head) };
         let dtype = mask.dtype();
         let of_first = gathered(&**self.group(), &mask.cast(wide(dtype)))?.swap_remove(0);
         Ok(head.with_latent_mask(of_first.cast(dtype)))
