@@ -27,7 +27,7 @@ pub(crate) use config::examples;
 pub(crate) use input::Inputs;
 pub use output::{OutputHead, TiedMatrix};
 pub use predict::TopK;
-pub(crate) use predict::{integers, numbers, read};
+pub(crate) use predict::{draw_components, integers, numbers, read};
 pub use sampling::Sampling;
 pub(crate) use sampling::word_of;
 pub(crate) use select::{best_first, best_pairs};

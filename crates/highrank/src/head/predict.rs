@@ -245,7 +245,7 @@ pub(crate) fn read<R: Send + Sync>(
 /// A word for each token from the distribution itself, that of a component where there are several.
 pub(super) fn draw(inputs: Inputs, rng: &mut impl Rng) -> Result<Vec<usize>, HeadError> {
     let components = match inputs.likelihood.log_prior.clone() {
-        Some(log_prior) => draw_components(log_prior, rng)?,
+        Some(log_prior) => draw_components(log_prior, &numbers(inputs.likelihood.tokens(), rng))?,
         None => vec![],
     };
     let numbers = numbers(inputs.likelihood.tokens(), rng);
@@ -255,12 +255,12 @@ pub(super) fn draw(inputs: Inputs, rng: &mut impl Rng) -> Result<Vec<usize>, Hea
     words.into_iter().enumerate().map(|(token, drawn)| word_of(drawn, token)).collect()
 }
 
-/// Draws one component a token by its prior.
-fn draw_components(log_prior: Floats, rng: &mut impl Rng) -> Result<Vec<usize>, HeadError> {
+/// The component of each token that its number in `[0, 1)` stands for, by its prior.
+pub(crate) fn draw_components(log_prior: Floats, numbers: &[f64]) -> Result<Vec<usize>, HeadError> {
     let [_, components] = log_prior.dims();
     let rows: Vec<f64> = log_prior.into_data().iter::<f64>().collect();
-    let rows = rows.chunks(components).enumerate();
-    rows.map(|(token, row)| word_of(draw_in_order(row, rng.random()), token)).collect()
+    let rows = rows.chunks(components).zip(numbers).enumerate();
+    rows.map(|(token, (row, number))| word_of(draw_in_order(row, *number), token)).collect()
 }
 
 /// Numbers in `[0, 1)`.

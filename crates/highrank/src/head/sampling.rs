@@ -79,6 +79,24 @@ impl Sampling {
         }
     }
 
+    /// The words of tokens, each from a list of words with their log-probabilities, by [`draw`](Self::draw)'s rules.
+    ///
+    /// - numbers: of each token one; none for a greedy choice
+    pub(crate) fn draw_of_lists(
+        &self,
+        lists: Vec<Vec<(f64, usize)>>,
+        numbers: &[f64],
+    ) -> Result<Vec<usize>, HeadError> {
+        let drawn = lists.into_iter().enumerate().map(|(token, mut list)| {
+            // In the order of the vocabulary: of equals the lowest counts as more probable.
+            list.sort_unstable_by_key(|(_, word)| *word);
+            let (log_probs, words): (Vec<f64>, Vec<usize>) = list.into_iter().unzip();
+            let number = numbers.get(token).copied().unwrap_or_default();
+            Ok(words[self.draw(LogProbs::F64(&log_probs), token, number)?])
+        });
+        drawn.collect()
+    }
+
     fn draw_of<T: Number>(&self, log_probs: &[T], token: usize, number: f64) -> Result<usize, HeadError> {
         if self.is_neutral() {
             let log_probs: Vec<f64> = log_probs.iter().map(|x| (*x).into()).collect();

@@ -9,7 +9,9 @@ use super::head::ShardedHead;
 use super::sweep::{NO_WORD, OwnWords, Swept};
 use crate::context::Tokens;
 use crate::error::HeadError;
-use crate::head::{Inputs, best_first, best_pairs, by_top_k, integers, numbers, read, word_of};
+use crate::head::{
+    Inputs, best_first, best_pairs, by_top_k, draw_components, integers, numbers, read, word_of,
+};
 use crate::likelihood::{self, draw_in_order};
 use crate::loss::leading;
 use crate::ops::{Draw, Drawn, Likelihood, LogProbs, Prediction};
@@ -152,14 +154,7 @@ impl ShardedHead {
     ) -> Result<Vec<usize>, ShardError> {
         let count = if sampling.is_greedy() { 0 } else { swept.tokens() };
         let numbers = of_first(&**self.group(), numbers(count, rng))?;
-        let drawn = self.best(swept, k)?.into_iter().enumerate().map(|(token, mut list)| {
-            // Of equals the lowest counts as more probable.
-            list.sort_unstable_by_key(|(_, word)| *word);
-            let (log_probs, words): (Vec<f64>, Vec<usize>) = list.into_iter().unzip();
-            let number = numbers.get(token).copied().unwrap_or_default();
-            Ok(words[sampling.draw(LogProbs::F64(&log_probs), token, number)?])
-        });
-        drawn.collect()
+        Ok(sampling.draw_of_lists(self.best(swept, k)?, &numbers)?)
     }
 
     /// A word for each token from the distribution itself.
@@ -170,12 +165,7 @@ impl ShardedHead {
         let (of_components, of_words) = numbers.split_at(of_components);
         let chosen: Vec<usize> = match &swept.log_prior {
             None => vec![],
-            Some(log_prior) => {
-                let rows = values(log_prior);
-                let rows = rows.chunks(components).zip(of_components).enumerate();
-                let drawn = rows.map(|(token, (row, number))| word_of(draw_in_order(row, *number), token));
-                drawn.collect::<Result<_, _>>()?
-            }
+            Some(log_prior) => draw_components(log_prior.clone().into(), of_components)?,
         };
         let masses: Vec<Vec<f64>> = swept.of_ranks.iter().map(values).collect();
         let mut own_numbers = vec![];

@@ -18,17 +18,14 @@ impl AdaptiveHead<'_> {
         rng: &mut impl Rng,
     ) -> Result<Vec<usize>, HeadError> {
         self.head_cluster.check(&hidden)?;
-        match sampling.top_k {
+        let most = if sampling.is_greedy() { Some(1) } else { sampling.top_k };
+        match most {
             _ if sampling.is_neutral() => self.draw(hidden, rng),
-            _ if sampling.is_greedy() => {
-                let best = self.top_k(hidden, 1)?.into_lists();
-                let word_of = |(token, (log_prob, word))| match log_prob {
-                    f64::NEG_INFINITY => Err(HeadError::AllMasked { token }),
-                    _ => Ok(word),
-                };
-                best.into_iter().flatten().enumerate().map(word_of).collect()
+            Some(k) => {
+                let best = self.top_k(hidden, k.min(self.clusters.vocab()))?.into_lists();
+                let count = if sampling.is_greedy() { 0 } else { best.len() };
+                sampling.draw_of_lists(best, &numbers(count, rng))
             }
-            Some(k) => self.draw_of_best(hidden, sampling, k.min(self.clusters.vocab()), rng),
             None => self.draw_of_all(hidden, sampling, rng),
         }
     }
@@ -52,26 +49,6 @@ impl AdaptiveHead<'_> {
             }
         }
         Ok(words)
-    }
-
-    /// Of the k most probable words.
-    fn draw_of_best<const D: usize>(
-        &self,
-        hidden: Tensor<D>,
-        sampling: &Sampling,
-        k: usize,
-        rng: &mut impl Rng,
-    ) -> Result<Vec<usize>, HeadError> {
-        let best = self.top_k(hidden, k)?.into_lists();
-        let numbers = numbers(best.len(), rng);
-        let tokens = best.into_iter().zip(numbers).enumerate();
-        let drawn = tokens.map(|(token, (mut pairs, number))| {
-            // In the order of the vocabulary, by which equally probable words are drawn.
-            pairs.sort_by_key(|(_, word)| *word);
-            let log_probs: Vec<f64> = pairs.iter().map(|(log_prob, _)| *log_prob).collect();
-            Ok(pairs[sampling.draw(LogProbs::F64(&log_probs), token, number)?].1)
-        });
-        drawn.collect()
     }
 
     /// With options that need the probabilities of all words, a block of tokens at a time.
