@@ -71,9 +71,6 @@ pub enum HeadError {
         /// Size of the vocabulary.
         vocab: usize,
     },
-    /// Tails for a head that is configured without clusters.
-    #[error("this head has no clusters: configure it `with_adaptive(..)` to give it tails")]
-    NoClusters,
     /// Logits of all words, of a head with clusters: the head cluster and each tail has logits and a normaliser of its own.
     #[error(
         "{what} reads the logits of all words under one normaliser, but a head with clusters has one for each of its \

@@ -322,6 +322,16 @@ impl HeadConfig {
     /// head.loss(hidden.clone(), Tensor::<2, Int>::full([5, 2], 700, &device)).backward();
     /// assert_eq!(head.forward(hidden).dims(), [5, 2, 1000]);
     /// ```
+    ///
+    /// A head of [`softmax`](Self::softmax) with the parameters of PyTorch's `AdaptiveLogSoftmaxWithLoss` has its values. They are
+    /// public fields here, and the projections are transposed, as the weights of all of PyTorch's linear layers:
+    ///
+    /// | PyTorch | here | shape here |
+    /// |---|---|---|
+    /// | `head.weight` | `decoder.weight` | `[c_1 + C, d]`, as there |
+    /// | `head.bias`, with `head_bias=True` | `decoder.bias` | `[c_1 + C]` |
+    /// | `tail.i.0.weight` | `clusters.tails[i].projection` | `[H, d_i]`, there `[d_i, H]` |
+    /// | `tail.i.1.weight` | `clusters.tails[i].decoder.weight` | `[words, d_i]`, as there |
     pub fn with_adaptive(self, adaptive: AdaptiveConfig) -> Self {
         Self { adaptive: Some(adaptive), ..self }
     }
@@ -449,7 +459,7 @@ impl HeadConfig {
     pub(super) fn checked_init_from_linear(&self, linear: Linear) -> Result<OutputHead, HeadError> {
         self.validate()?;
         if self.adaptive.is_some() {
-            let reason = "one linear layer cannot give the tails their parameters: use `init_from_linears`";
+            let reason = "one linear layer cannot give the tails their parameters: use `init`, and set those of the head";
             return Err(HeadError::Unused { option: "adaptive", reason });
         }
         if self.tied {
@@ -474,7 +484,7 @@ impl HeadConfig {
     }
 
     /// Of each tail's decoder.
-    pub(super) fn tail_shapes(&self, adaptive: &AdaptiveConfig) -> Vec<DecoderShape<'static>> {
+    fn tail_shapes(&self, adaptive: &AdaptiveConfig) -> Vec<DecoderShape<'static>> {
         let tails = adaptive.clusters(self.vocab).map(|words| words.len()).enumerate();
         let shape = |(cluster, vocab): (usize, usize)| DecoderShape {
             vocab,
