@@ -66,6 +66,9 @@ fn sequences_have_one_mask_each() {
     check::<3, 2>([2, 3], Second, &[0, 0, 0, 1, 1, 1]);
     check::<4, 3>([2, 2, 2], First, &[0, 1, 2, 3, 0, 1, 2, 3]);
     check::<4, 3>([2, 2, 2], Second, &[0, 1, 0, 1, 2, 3, 2, 3]);
+    // One step, and one sequence.
+    check::<4, 3>([2, 1, 2], Second, &[0, 1, 2, 3]);
+    check::<3, 2>([1, 3], Second, &[0, 0, 0]);
     for time in [First, Second] {
         check::<2, 1>([3], time, &[0, 1, 2]);
     }

@@ -137,35 +137,12 @@ mod tests {
     const QUARTER: Option<LatentDropout> =
         Some(LatentDropout { probability: 0.25, time_axis: TimeAxis::First });
 
-    /// The mask's values and its number of rows.
-    fn mask(leading: &[usize]) -> (Vec<f32>, usize) {
-        let weight = Tensor::<2>::ones([3, 200], &Device::flex().autodiff());
-        let one = Tokens::all(Tensor::<2>::ones([1, 1], &weight.device()));
-        let tokens = Tokens { leading: leading.to_vec(), ..one };
-        let (_, mask) = super::of_tokens(&weight, tokens, [200, 1], QUARTER);
-        let mask = mask.expect("a mask in training");
-        let rows = mask.values.shape()[0];
-        (mask.values.into_data().try_to_vec().unwrap(), rows)
-    }
-
-    #[test]
-    fn one_mask_serves_all_steps_and_differs_between_sequences() {
-        let (values, rows) = mask(&[3, 2]);
-        assert_eq!(rows, 2);
-        assert_ne!(values[..200], values[200..]);
-        assert!(values.iter().all(|&x| x == 0.0 || (x - 1.0 / 0.75).abs() < 1e-6));
-    }
-
-    #[test]
-    fn tokens_without_a_time_dimension_are_independent() {
-        let (values, rows) = mask(&[2]);
-        assert_eq!(rows, 2);
-        assert_ne!(values[..200], values[200..]);
-    }
-
     #[test]
     fn the_mean_is_kept_and_inference_drops_nothing() {
-        let (values, _) = mask(&[1, 100]);
+        let weight = Tensor::<2>::ones([3, 200], &Device::flex().autodiff());
+        let values = draw_values(&weight, 100, (200, QUARTER)).expect("a mask in training");
+        let values: Vec<f32> = values.into_data().try_to_vec().unwrap();
+        assert!(values.iter().all(|&x| x == 0.0 || (x - 1.0 / 0.75).abs() < 1e-6));
         let mean = values.iter().sum::<f32>() / values.len() as f32;
         assert!((mean - 1.0).abs() < 0.02, "{mean}");
         let weight = Tensor::<2>::ones([4, 8], &Device::flex());
