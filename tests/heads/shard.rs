@@ -493,7 +493,7 @@ fn the_whole_head_comes_back_and_goes_to_any_number_of_ranks() {
         let all = |head: &OutputHead| {
             let numbers: Vec<f64> =
                 parameters(head, None).iter().flat_map(|(value, _)| value.iter::<f64>()).collect();
-            (numbers, head.masked_words().to_vec(), head.rows())
+            (numbers, head.masked_words().to_vec(), head.decoder.rows())
         };
         let want = all(&whole);
         for ranks in [1, 3, 4] {

@@ -1,6 +1,5 @@
 //! A student head and a teacher head.
 
-use burn::tensor::Tensor;
 use highrank::{Divergence, LossOptions};
 
 use super::{Checks, IGNORED};

@@ -102,12 +102,12 @@ impl ShardedHead {
         words: Tensor<D, Int>,
         options: &LogProbOptions,
     ) -> Result<TokenLogProbs<D>, ShardError> {
-        let (checks, shape, device) = (self.head.check(&hidden)?, words.dims(), hidden.device());
+        let (checks, shape) = (self.head.check(&hidden)?, words.dims());
         check_words(&hidden.dims(), &shape)?;
         checks.device("words", &words.device())?;
         let width = shape[D - 1];
         let words = words.reshape([shape.iter().product::<usize>() / width, width]);
-        let bias = Some(self.largest_if_safe(&device));
+        let bias = Some(self.largest_if_safe(&self.head.decoder.matrix()?.device()));
         let listed = ListedWords::new(words, &options.ignored, self.vocab(), bias, false)?;
         let swept = self.sweep(listed.of_hidden(hidden), listed.ids())?;
         let entropy = match options.entropy {
