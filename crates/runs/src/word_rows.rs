@@ -79,7 +79,9 @@ impl WordRows {
             Self::Shared(words) => {
                 let targets = targets.unsqueeze_dim::<D>(T);
                 let options = LogProbOptions::default();
-                -made(sharded(head, words).token_log_probs(hidden, targets, &options)).log_probs.squeeze_dim::<T>(T)
+                -made(sharded(head, words).token_log_probs(hidden, targets, &options))
+                    .log_probs
+                    .squeeze_dim::<T>(T)
             }
         }
     }
