@@ -27,6 +27,7 @@ mod properties;
 mod quantised;
 mod rank;
 mod shard;
+mod shard_predictions;
 mod support;
 mod time_axis;
 mod types;

@@ -6,22 +6,22 @@ use burn::tensor::{DType, Device, Int, Tensor};
 use highrank::context::Context;
 use highrank::shard::{GroupHandle, ShardError, ShardedHead, on_threads};
 use highrank::{
-    AdaptiveConfig, BeamSearch, HeadConfig, HeadError, LiveHypotheses, LogProbOptions, Loss, LossOptions,
-    OutputHead, Precision, Reduction, Sampling, TimeAxis, TokenLogProbs,
+    AdaptiveConfig, HeadConfig, HeadError, LogProbOptions, Loss, LossOptions, OutputHead, Precision,
+    Reduction, Sampling, TimeAxis, TokenLogProbs,
 };
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
 
 use crate::support::*;
 
-const VOCAB: usize = 11;
+pub const VOCAB: usize = 11;
 const TOKENS: usize = 7;
 const IGNORED: i64 = -100;
-const RANKS: [usize; 3] = [1, 2, 4];
+pub const RANKS: [usize; 3] = [1, 2, 4];
 const TYPES: [(DType, f64); 2] = [(DType::F64, 1e-10), (DType::F32, 1e-5)];
 
 /// Every head whose vocabulary can be shared out.
-fn heads() -> impl Iterator<Item = HeadConfig> {
+pub fn heads() -> impl Iterator<Item = HeadConfig> {
     let is_one = |config: &HeadConfig| !matches!(config.init(&cpu()).context, Context::Mixtape(_));
     all_heads(VOCAB).into_iter().filter(is_one)
 }
@@ -85,7 +85,7 @@ fn check_gradients(
 }
 
 /// What every rank makes of a head of its own.
-fn on_ranks<T: Send>(
+pub fn on_ranks<T: Send>(
     ranks: usize,
     whole: &OutputHead,
     work: impl Fn(ShardedHead) -> Result<T, ShardError> + Sync,
@@ -302,72 +302,6 @@ fn log_probabilities_and_entropies_of_words_are_differentiable() {
 }
 
 #[test]
-fn predictions_are_those_of_the_whole() {
-    let samplings = [
-        Sampling::new(),
-        Sampling::new().with_temperature(0.0),
-        Sampling::new().with_top_k(Some(4)).with_temperature(0.7),
-        Sampling::new().with_top_k(Some(VOCAB + 5)).with_top_p(Some(0.8)),
-    ];
-    for device in cpus() {
-        let on = (&device, DType::F64);
-        // With padding the last of four ranks has no word.
-        for config in heads().chain(heads().map(|config| config.with_vocab_multiple(16))) {
-            let whole = head(&config, on).mask_words(&[2, 9]);
-            let state = || tensor::<2>([40, config.d_hidden], 5, on);
-            let tops = [1, 4, VOCAB].map(|k| (k, whole.top_k(state(), k)));
-            let draws = samplings.each_ref().map(|sampling| drawn(&whole, state(), sampling, 3));
-            for ranks in RANKS {
-                let what = format!("{config:?}, {ranks} ranks");
-                on_ranks(ranks, &whole, |head| {
-                    for (k, want) in &tops {
-                        let got = head.top_k(state(), *k)?;
-                        assert_eq!(integers(got.words), integers(want.words.clone()), "{what}: best {k}");
-                        assert_close(&values(got.log_probs), &values(want.log_probs.clone()), 1e-13, &what);
-                    }
-                    for (sampling, want) in samplings.iter().zip(&draws) {
-                        // The first rank's numbers count.
-                        let seed = if head.shared.share.group().rank() == 0 { 3 } else { 4 };
-                        let got = head.sample::<2, 1>(state(), sampling, &mut Pcg64::seed_from_u64(seed))?;
-                        assert_eq!(integers(got), *want, "{what}: {sampling:?}");
-                    }
-                    Ok(())
-                });
-            }
-        }
-    }
-}
-
-#[test]
-fn a_beam_search_finds_what_that_of_the_whole_finds() {
-    let on = (&cpu(), DType::F64);
-    let (bos, eos) = (1, 0);
-    for config in heads() {
-        let whole = head(&config, on).mask_words(&[2]);
-        // A state for each word, and what a hypothesis has seen.
-        let of_words = tensor::<2>([VOCAB, config.d_hidden], 5, on);
-        let step = |live: &LiveHypotheses, seen: Tensor<2>| {
-            let seen = seen * 0.5 + of_words.clone().select(0, live.last_words(bos, on.0));
-            (seen.clone(), seen)
-        };
-        let start = || Tensor::<2>::zeros([2, config.d_hidden], (on.0, DType::F64));
-        let search = BeamSearch::new(3, 6, eos);
-        let want = whole.beam_search(&search, 2, start(), step).unwrap();
-        for ranks in RANKS {
-            on_ranks(ranks, &whole, |head| {
-                let got = head.beam_search(&search, 2, start(), step)?;
-                for (got, want) in got.iter().flatten().zip(want.iter().flatten()) {
-                    assert_eq!(got.words, want.words, "{config:?}, {ranks} ranks");
-                    assert!((got.log_prob - want.log_prob).abs() < 1e-12, "{config:?}, {ranks} ranks");
-                }
-                assert_eq!(got.iter().map(Vec::len).sum::<usize>(), want.iter().map(Vec::len).sum::<usize>());
-                Ok(())
-            });
-        }
-    }
-}
-
-#[test]
 fn words_may_be_of_any_integer_type() {
     let on = (&ad(), DType::F64);
     for config in [softmax(VOCAB), mos(VOCAB).with_bias(false)] {
@@ -381,49 +315,6 @@ fn words_may_be_of_any_integer_type() {
             assert_eq!(loss(DType::I32)?, loss(DType::I64)?, "{config:?}");
             Ok(())
         });
-    }
-}
-
-/// A temperature at which every word but the best is beyond f64.
-#[test]
-fn draws_at_next_to_no_temperature_are_the_best_words() {
-    let on = (&cpu(), DType::F64);
-    for config in [softmax(VOCAB), mos(VOCAB)] {
-        let whole = head(&config, on);
-        let state = || tensor::<2>([40, config.d_hidden], 5, on);
-        let want = integers(whole.top_k(state(), 1).words);
-        on_ranks(2, &whole, |head| {
-            let sampling = Sampling::new().with_temperature(1e-31);
-            let got = head.sample::<2, 1>(state(), &sampling, &mut Pcg64::seed_from_u64(1))?;
-            assert_eq!(integers(got), want, "{config:?}");
-            Ok(())
-        });
-    }
-}
-
-/// Words at a temperature are drawn in the vocabulary's order, not in that of their probabilities as of a whole head.
-#[test]
-fn draws_at_a_temperature_have_its_distribution() {
-    const DRAWS: usize = 40_000;
-    let on = (&cpu(), DType::F32);
-    for config in [softmax(VOCAB), mos(VOCAB)] {
-        let whole = head(&config, on).mask_words(&[2]);
-        let state = tensor::<2>([1, config.d_hidden], 5, on);
-        let weights: Vec<f64> =
-            values(whole.forward(state.clone())).iter().map(|log_prob| (log_prob / 0.5).exp()).collect();
-        let total: f64 = weights.iter().sum();
-        let made = on_ranks(3, &whole, |head| {
-            let sampling = Sampling::new().with_temperature(0.5);
-            let state = state.clone().repeat_dim(0, DRAWS);
-            Ok(integers(head.sample::<2, 1>(state, &sampling, &mut Pcg64::seed_from_u64(9))?))
-        });
-        assert!(made.iter().all(|of_rank| *of_rank == made[0]));
-        for (word, weight) in weights.iter().enumerate() {
-            let got = made[0].iter().filter(|drawn| **drawn == word as i64).count() as f64 / DRAWS as f64;
-            // Four standard deviations of a frequency are at most 0.01.
-            assert!((got - weight / total).abs() < 0.01, "{config:?}: {word}: {got}, {}", weight / total);
-            assert!(*weight > 0.0 || got == 0.0, "{config:?}: {word} is masked");
-        }
     }
 }
 
@@ -565,6 +456,16 @@ fn what_is_not_made_is_refused_in_one_line() {
     assert!(line.starts_with("a draw with top_p over all words is not made"), "{line}");
     let line = refusal(&config, 2, |group| whole.shard(group)?.top_k(hidden(&config, on), 12).map(drop));
     assert_eq!(line, "k is 12, expected 1 to the vocabulary's 11");
+    // A head of all words in the place of that of a rank's.
+    let misfit = |group| Ok(ShardedHead { head: whole.clone(), ..whole.shard(group)? });
+    for line in [
+        refusal(&config, 2, |group| {
+            misfit(group)?.loss(hidden(&config, on), targets(TOKENS, VOCAB, on.0)).map(drop)
+        }),
+        refusal(&config, 2, |group| misfit(group)?.whole().map(drop)),
+    ] {
+        assert!(line.starts_with("the decoder of a rank's head has shape [11], expected ["), "{line}");
+    }
     let outside = on_threads(2, |group| {
         whole.shard(group)?.loss(hidden(&config, on), targets(TOKENS, VOCAB + 1, on.0)).map(drop)
     });

@@ -181,7 +181,7 @@ impl GradientLoss {
     /// The shares over the tokens read so far.
     ///
     /// # Errors
-    /// Without any token that has a gradient.
+    /// Without any token that has a gradient; then none of these numbers can be read.
     pub fn finish(&self) -> Result<GradientShares, AnalysisError> {
         let Self { rows, total, .. } = *self;
         let shares = self.shares.clone();

@@ -459,7 +459,7 @@ impl HeadConfig {
     pub(super) fn checked_init_from_linear(&self, linear: Linear) -> Result<OutputHead, HeadError> {
         self.validate()?;
         if self.adaptive.is_some() {
-            let reason = "one linear layer cannot give the tails their parameters: use `init`, and set those of the head";
+            let reason = "one linear layer cannot give the tails their parameters: use `init`, then set the parameters of the head and its tails";
             return Err(HeadError::Unused { option: "adaptive", reason });
         }
         if self.tied {

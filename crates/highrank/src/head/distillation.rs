@@ -9,9 +9,9 @@ use crate::loss::Distribution;
 
 impl OutputHead {
     /// This head's distributions for some hidden states, for another head to
-    /// [learn from](crate::LossOptions::with_distillation). No logits are made
-    /// here, and no gradient flows through the result. It is that of the head as it is: of a head in training, with its dropout;
-    /// [`valid`](burn::module::Module::valid) gives one that drops nothing.
+    /// [learn from](crate::LossOptions::with_distillation). No logits are made here, and no gradient flows through the result. It is
+    /// that of the head as it is: of a head in training, with its dropout; [`valid`](burn::module::Module::valid) gives one that drops
+    /// nothing.
     ///
     /// # Shapes
     /// - hidden: `[.., H]`

@@ -27,7 +27,7 @@ impl OutputHead {
         hidden: Tensor<D>,
         targets: Tensor<T, Int>,
     ) -> Result<impl Iterator<Item = Tensor<2>> + use<D, T>, HeadError> {
-        self.has_common_logits("logit_gradient_blocks")?;
+        self.has_common_logits("GradientLoss")?;
         let shape = leading::<D, T>(&hidden.dims(), of_targets(&targets))?;
         let checks = self.check(&hidden)?;
         expect_shape("targets", &targets.dims(), &shape, "as the hidden state says")?;

@@ -101,5 +101,5 @@ fn inputs_that_do_not_fit_are_refused() {
         HeadConfig::softmax(5, 50).with_adaptive(crate::AdaptiveConfig::for_vocab(50)).init(&device);
     let hidden = Tensor::<2>::zeros([1, 5], &device);
     let refused = clusters.logit_gradient_blocks(hidden, Tensor::<1, Int>::from_ints([0], &device));
-    assert_eq!(refused.err(), Some(HeadError::NoCommonLogits { what: "logit_gradient_blocks" }));
+    assert_eq!(refused.err(), Some(HeadError::NoCommonLogits { what: "GradientLoss" }));
 }

@@ -9,7 +9,7 @@ use crate::likelihood::{self, Beside};
 use crate::loss::{ListedWords, check_words, read};
 use crate::ops::{Objective, Targets};
 
-/// What is asked for beside the log-probabilities of given words. The default asks for those of all words, and for nothing else.
+/// Which places ask for a log-probability, and what is asked for beside. By default every place asks, and nothing else is made.
 ///
 /// ```
 /// use highrank::LogProbOptions;

@@ -10,6 +10,7 @@ use super::group::{GroupHandle, ShardError};
 use super::share::Share;
 use crate::OutputHead;
 use crate::decoder::Decoder;
+use crate::error::expect_shape;
 use crate::ops::{MASKING_BIAS, has_kernels, wide};
 use crate::parameters::{changed, value, with_own_parameters};
 
@@ -22,8 +23,9 @@ use crate::parameters::{changed, value, with_own_parameters};
 /// As a module it holds all parameters of contexts and logit map, which every rank trains alike, and its own rows of the decoder.
 ///
 /// # Other heads
-/// A temperature, a latent mask and a lent matrix are set on [`head`](Self::head), on all ranks alike. Without a latent mask all
-/// ranks take the one that the first draws.
+/// A temperature, a latent mask and a lent matrix are set on [`head`](Self::head), on all ranks alike. The methods that set them
+/// panic as those of any [`OutputHead`]; a lent matrix has the rows `shared.share.rows()` alone. Without a latent mask all ranks
+/// take the one that the first draws.
 ///
 /// ```
 /// # use burn::module::Param;
@@ -90,16 +92,7 @@ impl OutputHead {
     /// [`ShardError::TooManyRanks`]; [`ShardError::Unsupported`] for clusters, the gates of a Mixtape, and devices that this
     /// crate has no operations of its own for.
     pub fn shard(&self, group: GroupHandle) -> Result<ShardedHead, ShardError> {
-        let unsupported = |what, instead| Err(ShardError::Unsupported { what, instead });
-        if self.clusters.is_some() {
-            return unsupported("a softmax with clusters", "take a head without clusters");
-        }
-        if let Some(context) = self.context.not_linear() {
-            return unsupported(context, "its words have gates of their own: use a mixture of softmaxes");
-        }
-        if !has_kernels(self.decoder.device().as_dispatch()) {
-            return unsupported("a backward pass on this device", "use Flex, NdArray or a CubeCL backend");
-        }
+        self.can_be_shared()?;
         let share = Share::new(self.decoder.rows(), group)?;
         let bias = self.decoder.bias.as_ref().map(|bias| value(bias).detach().into_data());
         let bias: Vec<f64> = bias.map_or_else(Vec::new, |bias| bias.iter::<f64>().collect());
@@ -113,6 +106,21 @@ impl OutputHead {
         let logit_map = with_own_parameters(self.logit_map.clone());
         let head = OutputHead { context, logit_map, decoder: part, ..self.clone() };
         Ok(ShardedHead { head, shared: SharedVocabulary { whole, share, safe_word } })
+    }
+
+    /// Whether the words of such a head can be shared out over ranks.
+    fn can_be_shared(&self) -> Result<(), ShardError> {
+        let unsupported = |what, instead| Err(ShardError::Unsupported { what, instead });
+        if self.clusters.is_some() {
+            return unsupported("a softmax with clusters", "take a head without clusters");
+        }
+        if let Some(context) = self.context.not_linear() {
+            return unsupported(context, "its words have gates of their own: use a mixture of softmaxes");
+        }
+        if !has_kernels(self.decoder.device().as_dispatch()) {
+            return unsupported("a backward pass on this device", "use Flex, NdArray or a CubeCL backend");
+        }
+        Ok(())
     }
 }
 
@@ -132,11 +140,20 @@ impl ShardedHead {
         self.shared.share.group()
     }
 
+    /// Checks that [`head`](Self::head), which anybody can set, is one over the words of this rank.
+    pub(super) fn check_head(&self) -> Result<(), ShardError> {
+        self.head.can_be_shared()?;
+        let (got, expected) = ([self.head.decoder.rows()], [self.rows().len()]);
+        Ok(expect_shape("the decoder of a rank's head", &got, &expected, "the rows of this rank")?)
+    }
+
     /// The whole head on every rank, for a checkpoint that does not depend on the number of ranks.
     ///
     /// # Errors
-    /// What the group has to say.
+    /// [`ShardError::Unsupported`] and [`HeadError::Shape`](crate::HeadError::Shape) where `head` is none over this rank's words; what
+    /// the group has to say.
     pub fn whole(&self) -> Result<OutputHead, ShardError> {
+        self.check_head()?;
         let mut decoder = self.shared.whole.clone();
         if let Some(weight) = &self.head.decoder.weight {
             let all = self.all_rows(value(weight))?;

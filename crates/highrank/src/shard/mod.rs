@@ -23,8 +23,8 @@
 //!
 //! # Where all words count
 //! With the priors `log π^r_nk = log π_nk + LSE^r_nk − LSE_nk` the mixture of the softmaxes over a rank's own words has the
-//! probabilities of the whole vocabulary. So label smoothing, statistics and predictions are those of a head over these words, at
-//! the cost of a second sweep, and their sums are exchanged. Of a single component that prior is a factor of all probabilities,
+//! probabilities of the whole vocabulary. So label smoothing, entropies, statistics and predictions are those of a head over these
+//! words, at the cost of a second sweep, and their sums are exchanged. Of a single component that prior is a factor of all probabilities,
 //! which the sweep leaves out.
 //!
 //! # Cost

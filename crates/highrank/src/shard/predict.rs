@@ -45,7 +45,7 @@ impl ShardedHead {
     /// [`OutputHead::beam_search`](crate::OutputHead::beam_search) of the whole head. All ranks find the same.
     ///
     /// # Errors
-    /// Those of that, and whatever the group has to say.
+    /// Those of [`OutputHead::beam_search`](crate::OutputHead::beam_search), and what the group has to say.
     pub fn beam_search<S: BeamState>(
         &self,
         search: &BeamSearch,

@@ -94,8 +94,11 @@ impl ShardedHead {
     /// - words: `[.., m]`, m at least 1
     /// - output: log-probabilities `[.., m]`, entropies `[.., 1]`
     ///
+    /// An entropy takes a second sweep and another exchange.
+    ///
     /// # Errors
-    /// As [`loss`](Self::loss).
+    /// As [`loss`](Self::loss). On CPUs also for a word that is not ignored and outside of the vocabulary; on other devices its
+    /// log-probability is NaN.
     pub fn token_log_probs<const D: usize>(
         &self,
         hidden: Tensor<D>,

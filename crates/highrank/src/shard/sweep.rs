@@ -66,6 +66,7 @@ struct Asked {
 impl ShardedHead {
     /// `log P` of words `[N, m]` of the vocabulary, by all ranks together.
     pub(super) fn sweep(&self, tokens: Tokens, words: Tensor<2, Int>) -> Result<Swept, ShardError> {
+        self.check_head()?;
         let [count, width] = words.dims();
         let head = self.with_common_mask(tokens.leading())?;
         let (input, component_log_prior) = head.likelihood(tokens, ContextOps::Native)?;

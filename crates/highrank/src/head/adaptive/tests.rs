@@ -280,11 +280,16 @@ fn parameters_of_linear_layers_are_those_of_the_clusters() {
             + of_head.clone().narrow(1, 3 + cluster, 1)
     };
     let want = Tensor::cat(vec![of_head.clone().narrow(1, 0, 3), tail(&near, 0), tail(&far, 1)], 1);
-    let (got, want) = (values(head.forward(x)), values(want));
+    let (got, want) = (values(head.forward(x.clone())), values(want));
     assert!(got.iter().zip(&want).all(|(a, b)| (a - b).abs() < 1e-5), "{got:?} against {want:?}");
 
-    let message = config.checked_init_from_linear(short.clone()).unwrap_err().to_string();
-    assert!(message.contains("use `init`, and set those of the head"), "{message}");
+    let message = config.checked_init_from_linear(short).unwrap_err().to_string();
+    assert!(message.contains("then set the parameters of the head and its tails"), "{message}");
+    let [first, second] = &mut head.clusters.as_mut().unwrap().tails[..] else { panic!("two tails") };
+    second.projection = first.projection.clone();
+    let targets = Tensor::<1, Int>::zeros([4], &device);
+    let message = head.try_loss_with(x, targets, &LossOptions::new()).unwrap_err().to_string();
+    assert!(message.contains("a tail's projection has shape [8, 4], expected [8, 2]"), "{message}");
 }
 
 #[test]
