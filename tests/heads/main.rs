@@ -30,4 +30,5 @@ mod shard;
 mod shard_predictions;
 mod support;
 mod time_axis;
+mod transformer;
 mod types;
