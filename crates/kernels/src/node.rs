@@ -16,8 +16,8 @@ use crate::tensor::Floats;
 ///
 /// `forward` returns the output and, if an input is tracked, the backward pass: it turns the upstream gradient of the output
 /// into the gradients of the inputs, `None` where there is none; one of an input that is not tracked is ignored, and the
-/// others are cast to their inputs' types. What it holds is kept from the forward pass, tensors shared and not copied. The argument of `forward` says which inputs are tracked; it
-/// is `None` if none is.
+/// others are cast to their inputs' types. What it holds is kept from the forward pass, tensors shared and not copied. The argument
+/// of `forward` says which inputs are tracked; it is `None` if none is.
 ///
 /// # Panics
 /// If all inputs are absent, or there is no backward pass though an input is tracked.

@@ -20,8 +20,8 @@ pub trait Rounding: Backend {
     /// f64. Of as many digits as the type has, or more, the numbers stay what they are.
     ///
     /// NaN and infinities stay, and a number becomes infinite where the next power of two that would be its nearest is beyond
-    /// the type. Numbers below the smallest normal one are cut at the same place as that one. The gradient passes as if
-    /// nothing were rounded.
+    /// the type. Numbers below the smallest normal one are cut at the same place as that one; f64 on GPUs may keep more digits
+    /// of them. The gradient passes as if nothing were rounded.
     fn nearest(x: Floats<Self>, digits: u32) -> Floats<Self>;
 }
 
@@ -139,7 +139,7 @@ crate::listed_backends! {
     fn is_listed
 }
 
-/// Rounding by Veltkamp's splitting, for backends whose bits cannot be reached; differentiable by composition.
+/// Rounding by Veltkamp's splitting, for backends whose bits cannot be reached, and for f64 on GPUs; differentiable by composition.
 ///
 /// The only products are by powers of two, which are exact, so fusing them with a sum changes nothing, and large numbers
 /// are made small first. Numbers below the smallest normal one may keep more digits.

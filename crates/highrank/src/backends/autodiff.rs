@@ -26,6 +26,7 @@ impl<B: LikelihoodKernels, C: CheckpointStrategy> OutputOps for Autodiff<B, C> {
     fn loss(call: LossCall<Self>) -> Vec<FloatTensor<Self>> {
         let LossCall { input, objective, weights } = call;
         let [_, is_listed] = objective.parts();
+        assert!(!is_listed || weights.is_none(), "likelihood: listed words have no weights");
         let scores = match weights {
             Some(weights) => weighted_sum(input, objective, weights),
             None if is_listed => listed(input, objective),
@@ -129,8 +130,8 @@ fn per_token<B: LikelihoodKernels, C: CheckpointStrategy>(
     Scores { loss, statistics: statistics.map(outer), listed: None }
 }
 
-/// Log-probabilities of listed words, and what else is asked for; the loss is a constant beside them. Backward their sum, weighted by the upstream gradient, is an
-/// objective of the same words.
+/// Log-probabilities of listed words, and what else is asked for; the loss is a constant beside them. Backward their sum, weighted
+/// by the upstream gradient, is an objective of the same words.
 fn listed<B: LikelihoodKernels, C: CheckpointStrategy>(
     input: Likelihood<Floats<Autodiff<B, C>>>,
     objective: Goal<Autodiff<B, C>>,

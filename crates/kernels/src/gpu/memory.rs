@@ -43,9 +43,9 @@ impl Memory {
         Self { total_and_free: None, largest }
     }
 
-    /// A device with much memory has many processors, which small launches leave idle: a chunk takes 1/256 of all memory. That depends on the device alone, and so do
-    /// the bits of sums over chunks. Only where it is more than an eighth of what is free, which leaves room for all else, does
-    /// a chunk take less.
+    /// A device with much memory has many processors, which small launches leave idle: a chunk takes 1/256 of all memory. That depends
+    /// on the device alone, and so do the bits of sums over chunks. Only where it is more than an eighth of what is free, which leaves
+    /// room for all else, does a chunk take less.
     fn budget(&self, default: usize) -> usize {
         let share = self.total_and_free.map_or(0, |(total, _)| power_of_two_below(total / 256));
         let wanted = (default as u64).max(share).min(self.largest);

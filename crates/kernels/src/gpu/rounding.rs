@@ -1,4 +1,4 @@
-//! Rounding to fewer digits on the bits, which no shader compiler may change.
+//! Rounding of f32 to fewer digits on the bits, which no shader compiler may change; of f64 by sums.
 
 // `#[cube]` makes a module beside each function, which cannot have documentation.
 #![allow(missing_docs)]

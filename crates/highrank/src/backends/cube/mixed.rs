@@ -119,8 +119,8 @@ pub(super) fn token_sums(
 }
 
 /// Sums of `r_k(v) = π_k p_k(v) / P(v)` over a row's words: `Σ_i extra_i r_k(id_i)` over a list, with its terms in
-/// `of_words`; over all unmasked words `Σ_v r_k(v)`, for levels, and `Σ_v p_k(v) log P(v)`, for entropies. The same pass computes `Σ_i extra_i log P(id_i)` of every token, and leaves
-/// each `log P(id_i)` after the terms.
+/// `of_words`; over all unmasked words `Σ_v r_k(v)`, for levels, and `Σ_v p_k(v) log P(v)`, for entropies. The same pass computes
+/// `Σ_i extra_i log P(id_i)` of every token, and leaves each `log P(id_i)` after the terms.
 #[cube(launch_unchecked)]
 #[allow(clippy::too_many_arguments)]
 pub(super) fn shares<I: Numeric>(
