@@ -104,14 +104,15 @@ predictions() {
 lost() { look "gradient-loss$1" gradient-loss --run "${@:2}" --tokens 10000 --data "$data"; }
 # What the models of 1.2 million parameters and seed 11 are like: files of JSON lines in OUT/found.
 found() {
-    local head run models=() ordered=() plifs split
+    local head run models=() ordered=() missing=() plifs split
     for head in softmax moc sigsoftmax plif mos mos-plif doc mixtape adaptive; do
         for run in "$out"/{"sizes/1200000-$head",later/11,later-ordered/11}/"$head-s11-finetuned"; do [ ! -d "$run" ] || break; done
-        [ -d "$run" ] || { echo "left out, for it is not there: $head" >&2; continue; }
+        [ -d "$run" ] || { missing+=("$head"); continue; }
         as_head "$out/models" "$head" "$run"
         if [[ $run == "$out"/later-ordered/* ]]; then ordered+=("$out/models/$head"); else models+=("$out/models/$head"); fi
     done
     [ ${#models[@]} -gt 0 ] || fail "no model in \`$out\`: the parts sizes and later come first"
+    [ ${#missing[@]} = 0 ] || echo "left out, for they are not there: ${missing[*]}" >&2
     lost "" "${models[@]}"
     plifs=("$out"/models/*plif)
     [ ! -e "${plifs[0]}" ] || look plif plif --run "${plifs[@]}" --tokens 10000 --data "$data"

@@ -2,7 +2,7 @@
 //!
 //! `train`, `eval`, `generate` and `export` are the same words for a language model, a transformer and a model of dialogues. Which of them
 //! is meant, `--model` says, or the run that the line names; `plot` looks at what it is to draw, and `sweep` reads its options from a
-//! file. Here the words of a line become those of the command that does the work.
+//! file. Here the words of a line become those of the command that does the work, and the words of earlier versions today's.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -84,6 +84,9 @@ pub fn words(commands: &Command, words: Vec<OsString>) -> Result<Vec<OsString>, 
             line.named("--run", &["export"])
         }
         "help" => {
+            if line.words.first().is_some_and(|word| word == "dialog") && line.has("export") {
+                line.words.remove(0);
+            }
             let of = line.words.first().map_or(vec![], |of| today(of.to_str().unwrap_or_default()));
             let of: Vec<OsString> = of.into_iter().map(OsString::from).collect();
             line.words.splice(0..of.len().min(1), of);
@@ -173,6 +176,9 @@ impl Line<'_> {
     fn transformer(mut self) -> Result<Vec<OsString>, Failure> {
         if !self.has("--run") {
             return self.named("--data", &["transformer"]);
+        }
+        if self.has("--from") {
+            return Err("--run scores a run and --from starts from one: give one of them".into());
         }
         let tokens = self.take("--eval-tokens")?;
         self.words.extend(tokens.into_iter().flat_map(|tokens| ["--max-tokens".into(), tokens]));

@@ -271,7 +271,7 @@ pub enum Error {
     },
 
     /// A file does not have exactly the tensors of a model.
-    #[error("`{}` does not fit the model: {}", path.display(), problems.join("; "))]
+    #[error("`{}` does not fit the model: {}", path.display(), some(problems))]
     WeightsMismatch {
         /// The file.
         path: PathBuf,
@@ -452,4 +452,14 @@ fn with_weights(epoch: usize, step: Option<usize>) -> String {
 /// A message of another library, whose lines and runs of blanks become single blanks.
 pub(crate) fn one_line(message: &impl Display) -> String {
     message.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// The first of several problems in one line, and how many there are besides.
+fn some(problems: &[String]) -> String {
+    const MOST: usize = 5;
+    let shown = problems[..problems.len().min(MOST)].join("; ");
+    match problems.len().saturating_sub(MOST) {
+        0 => shown,
+        more => format!("{shown}; and {more} more"),
+    }
 }

@@ -77,7 +77,7 @@ pub fn finetuning(preset: &str, origin: &TrainConfig, overrides: &Overrides) -> 
     let train = overrides.procedure(train)?;
     train.validate()?;
     if !train.average_from_start {
-        return Err("finetune averages from the start: leave --average-from-start out".into());
+        return Err("train --from averages from the start: leave --average-from-start out".into());
     }
     Ok(train)
 }

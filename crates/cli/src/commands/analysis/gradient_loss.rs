@@ -1,4 +1,4 @@
-//! `gradient-loss`: how much of the logits' gradient the decoder keeps from the hidden state.
+//! `analyse gradient`: how much of the logits' gradient the decoder keeps from the hidden state.
 
 use burn::tensor::{Int, Tensor};
 use clap::Args;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::commands::analysis::frame::{self, Analysis, Row, SourceArgs};
 use crate::commands::analysis::runs::{SavedRun, label};
 
-/// Options of `gradient-loss`.
+/// Options of `analyse gradient`.
 #[derive(Debug, Clone, Args)]
 #[command(mut_arg("out", |out| out.help(
     "Folder for the plot of all runs, gradient_loss.svg: the share of tokens that lose at most so much"
