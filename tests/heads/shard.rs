@@ -457,7 +457,9 @@ fn what_is_not_made_is_refused_in_one_line() {
     let line = refusal(&config, 2, |group| whole.shard(group)?.top_k(hidden(&config, on), 12).map(drop));
     assert_eq!(line, "k is 12, expected 1 to the vocabulary's 11");
     // A head of all words in the place of that of a rank's.
-    let misfit = |group| Ok(ShardedHead { head: whole.clone(), ..whole.shard(group)? });
+    let misfit = |group| -> Result<ShardedHead, ShardError> {
+        Ok(ShardedHead { head: whole.clone(), ..whole.shard(group)? })
+    };
     for line in [
         refusal(&config, 2, |group| {
             misfit(group)?.loss(hidden(&config, on), targets(TOKENS, VOCAB, on.0)).map(drop)
