@@ -457,16 +457,18 @@ fn what_is_not_made_is_refused_in_one_line() {
     let line = refusal(&config, 2, |group| whole.shard(group)?.top_k(hidden(&config, on), 12).map(drop));
     assert_eq!(line, "k is 12, expected 1 to the vocabulary's 11");
     // A head of all words in the place of that of a rank's.
+    let even = softmax(12);
+    let all = head(&even, on);
     let misfit = |group| -> Result<ShardedHead, ShardError> {
-        Ok(ShardedHead { head: whole.clone(), ..whole.shard(group)? })
+        Ok(ShardedHead { head: all.clone(), ..all.shard(group)? })
     };
     for line in [
-        refusal(&config, 2, |group| {
-            misfit(group)?.loss(hidden(&config, on), targets(TOKENS, VOCAB, on.0)).map(drop)
+        refusal(&even, 2, |group| {
+            misfit(group)?.loss(hidden(&even, on), targets(TOKENS, 12, on.0)).map(drop)
         }),
-        refusal(&config, 2, |group| misfit(group)?.whole().map(drop)),
+        refusal(&even, 2, |group| misfit(group)?.whole().map(drop)),
     ] {
-        assert!(line.starts_with("the decoder of a rank's head has shape [11], expected ["), "{line}");
+        assert!(line.starts_with("the decoder of a rank's head has shape [12], expected [6]"), "{line}");
     }
     let outside = on_threads(2, |group| {
         whole.shard(group)?.loss(hidden(&config, on), targets(TOKENS, VOCAB + 1, on.0)).map(drop)

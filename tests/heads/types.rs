@@ -1,7 +1,10 @@
 //! Words and weights of other types than the head's.
 
+use burn::module::Param;
+use burn::optim::GradientsParams;
 use burn::tensor::{DType, Int, Tensor};
-use highrank::{HeadError, LogProbOptions, LossOptions, Reduction};
+use highrank::logit_map::LogitMap;
+use highrank::{HeadConfig, HeadError, LogProbOptions, LossOptions, Reduction};
 
 use crate::support::*;
 
@@ -113,5 +116,40 @@ fn weights_of_less_digits_leave_the_others_theirs() {
         };
         let (got, want) = (thirds(DType::F32), thirds(DType::F64));
         assert!((got / want - 1.0).abs() < 1e-14, "{config:?}: {got} against {want}");
+    }
+}
+
+#[test]
+fn parameters_of_a_map_may_have_types_of_their_own() {
+    for (config, types) in [
+        (HeadConfig::plif(8, VOCAB, 5), [DType::F32, DType::BF16]),
+        (HeadConfig::generalised_sigsoftmax(8, VOCAB), [DType::F32, DType::BF16]),
+        (HeadConfig::plif(8, VOCAB, 5), [DType::F64, DType::F32]),
+        (HeadConfig::generalised_sigsoftmax(8, VOCAB), [DType::F64, DType::F32]),
+    ] {
+        let on = (&ad(), types[0]);
+        let whole = head(&config, on);
+        let mut mixed = whole.clone();
+        // Offset and centre: zero in either type.
+        let param = match &mut mixed.logit_map {
+            LogitMap::Plif(map) => &mut map.offset,
+            LogitMap::Gss(map) => &mut map.center,
+            other => panic!("{other:?}"),
+        };
+        let zero = |dtype| Param::from_tensor(Tensor::<1>::zeros([1], (on.0, dtype)));
+        *param = zero(types[1]);
+        let id = param.id;
+        let state = || tensor::<2>([TOKENS, 8], 1, on);
+        let loss = mixed.try_loss_with(state(), targets(TOKENS, VOCAB, on.0), &LossOptions::new()).unwrap();
+        let gradients = GradientsParams::from_grads(loss.value.clone().backward(), &mixed);
+        assert_eq!(gradients.get::<1>(id).unwrap().dtype(), types[1], "{config:?}");
+        let mut same = whole;
+        match &mut same.logit_map {
+            LogitMap::Plif(map) => map.offset = zero(types[0]),
+            LogitMap::Gss(map) => map.center = zero(types[0]),
+            other => panic!("{other:?}"),
+        }
+        let want = same.loss(state(), targets(TOKENS, VOCAB, on.0));
+        assert_eq!(values(loss.value), values(want), "{config:?}");
     }
 }

@@ -9,11 +9,13 @@
 //! The fields of `Function` are those of the map's configuration.
 
 use burn::backend::Backend;
-use burn::tensor::{Device, Tensor};
+use burn::module::Param;
+use burn::tensor::{DType, Device, Tensor};
 use highrank_kernels::Floats;
 
 use crate::checks::TensorChecks;
 use crate::error::{HeadError, in_range};
+use crate::parameters::value;
 
 /// The `Function` of a map's file: the fields of its configuration. Its parameters come
 /// [packed](MapModule::packed_params) in one vector.
@@ -139,6 +141,14 @@ impl<M: Pointwise> MapModule for M {
 #[track_caller]
 pub(super) fn required<T>(table: Option<T>) -> T {
     table.expect("a logit map with parameters needs its table")
+}
+
+/// The values of a map's parameters in one type, that of sums, whatever their own: f64 if one is.
+pub(super) fn widened<const N: usize>(params: [&Param<Tensor<1>>; N]) -> [Floats; N] {
+    let values = params.map(value);
+    let is_double = values.iter().any(|value| value.dtype() == DType::F64);
+    let dtype = if is_double { DType::F64 } else { DType::F32 };
+    values.map(|value| Floats::from(value.cast(dtype)))
 }
 
 /// Checks a field that must be positive and finite.

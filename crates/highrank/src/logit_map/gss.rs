@@ -5,11 +5,10 @@ use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
 use highrank_kernels::Floats;
 
-use super::contract::{MapModule, PortableMap, element, required};
+use super::contract::{MapModule, PortableMap, element, required, widened};
 use crate::checks::TensorChecks;
 use crate::error::HeadError;
 use crate::math::{log_sigmoid, sigmoid};
-use crate::parameters::value;
 
 /// The generalised sigsoftmax map with a learnable centre `c` and slope `k`:
 ///
@@ -51,7 +50,7 @@ impl MapModule for Gss {
     }
 
     fn packed_params(&self) -> Option<Tensor<1>> {
-        Some(Tensor::cat(vec![value(&self.center), value(&self.slope)], 0))
+        Some(Floats::cat(widened([&self.center, &self.slope]).into(), 0).tensor())
     }
 }
 

@@ -5,13 +5,11 @@ use burn::backend::Backend;
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Distribution, Tensor};
 use highrank_kernels::Floats;
-use highrank_kernels::precision::wide;
 
-use super::contract::{MapModule, PortableMap, at_least_one, element, required};
+use super::contract::{MapModule, PortableMap, at_least_one, element, required, widened};
 use crate::checks::TensorChecks;
 use crate::error::{HeadError, in_range};
 use crate::math::{inverse_softplus, sigmoid, softplus};
-use crate::parameters::value;
 
 /// A learnable increasing function, a sum of rising sigmoids:
 ///
@@ -90,15 +88,9 @@ impl MapModule for MonotonicNet {
 
     /// In the type of sums: rounded to half precision, a height would be off by more than the parameter that it is made of.
     fn packed_params(&self) -> Option<Tensor<1>> {
-        let widened = |param: &Param<Tensor<1>>| {
-            let values = Floats::from(value(param));
-            let dtype = wide(values.dtype());
-            values.cast(dtype)
-        };
-        let height = softplus(widened(&self.raw_height));
-        let steepness = softplus(widened(&self.raw_steepness));
-        let parts = vec![height, steepness, widened(&self.bias), widened(&self.offset)];
-        Some(Floats::cat(parts, 0).tensor())
+        let [height, steepness, bias, offset] =
+            widened([&self.raw_height, &self.raw_steepness, &self.bias, &self.offset]);
+        Some(Floats::cat(vec![softplus(height), softplus(steepness), bias, offset], 0).tensor())
     }
 }
 

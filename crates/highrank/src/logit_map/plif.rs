@@ -8,7 +8,7 @@ use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
 use highrank_kernels::{Floats, Ints};
 
-use super::contract::{MapModule, PortableMap, at_least_one, required};
+use super::contract::{MapModule, PortableMap, at_least_one, required, widened};
 use crate::checks::{TensorChecks, scale_of_f32};
 use crate::error::{HeadError, in_range};
 use crate::math::{exclusive_cumsum, inverse_softplus, sigmoid, softplus};
@@ -91,7 +91,7 @@ impl MapModule for Plif {
     }
 
     fn packed_params(&self) -> Option<Tensor<1>> {
-        Some(Tensor::cat(vec![value(&self.raw_slopes), value(&self.offset)], 0))
+        Some(Floats::cat(widened([&self.raw_slopes, &self.offset]).into(), 0).tensor())
     }
 }
 

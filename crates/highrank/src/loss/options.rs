@@ -71,7 +71,8 @@ fn constant<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
 /// How the losses of tokens become one value.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Reduction {
-    /// `Σ_n w_n loss_n / Σ_n w_n`; [class weights](LossOptions::with_class_weights) say what else it may divide by. Where nothing counts it is NaN, and its gradients are 0.
+    /// `Σ_n w_n loss_n / Σ_n w_n`; [class weights](LossOptions::with_class_weights) say what else it may divide by. Where
+    /// that is 0 it is NaN, and its gradients are 0.
     #[default]
     Mean,
     /// `Σ_n w_n loss_n`.
@@ -113,7 +114,7 @@ impl LossOptions {
 
     /// How much each word counts, shape `[V]`, as in PyTorch's cross-entropy: word v's part of the loss is
     /// `−w_v q̃_v log P(v)`, with the smoothed target distribution `q̃`. A word of weight 0 adds nothing, even if it is masked. A
-    /// mean divides by `Σ_n w_{y_n}`; where a teacher or distributions are the targets, by the number of tokens, with token weights
+    /// mean divides by `Σ_n w_{y_n}`, with token weights `t_n` by `Σ_n t_n w_{y_n}`; where a teacher or distributions are the targets, by the number of tokens, with token weights
     /// by their sum. The z-loss and the entropy bonus are not weighted. Constants of the loss.
     pub fn with_class_weights(mut self, weights: Tensor<1>) -> Self {
         self.class_weights = Some(weights.detach().into());
@@ -207,7 +208,7 @@ impl LossOptions {
     /// ```
     ///
     /// `w_n` is the token's weight times that of its word; under a teacher or distributions, the token's weight. A mean gains `λ cv²`, a
-    /// sum `λ cv² Σ_n w_n`; the value of a single token gains nothing. The paper has λ = 0.001; its program takes the sums of each
+    /// sum `λ cv² Σ_n w_n`, and a sum [over n](Self::with_divisor) one n-th of that; the value of a single token gains nothing. The paper has λ = 0.001; its program takes the sums of each
     /// sequence apart and multiplies by about `K − 1`.
     ///
     /// A loss of a head without priors refuses it: only a mixture has them.
@@ -218,7 +219,8 @@ impl LossOptions {
 
     /// The sum over the tokens that count is divided by `n`, whatever the [reduction](Self::with_reduction) says: with the number of
     /// tokens of a whole batch, the losses and gradients of its slices add up to those of the batch, however many tokens of a
-    /// slice count. If none does, the loss is 0 and so are all gradients.
+    /// slice count. If none does, the loss is 0 and so are all gradients. The [variation of priors](Self::with_prior_cv) is that of each
+    /// slice, which does not add up.
     ///
     /// A finite number above 0.
     pub fn with_divisor(mut self, n: f64) -> Self {

@@ -13,8 +13,8 @@ pub struct Loss<const T: usize> {
     /// `w_n loss_n` of each token, of the shape of the targets, differentiable, if
     /// [asked for](crate::LossOptions::with_per_token). 0 for tokens that do not count.
     pub per_token: Option<Tensor<T>>,
-    /// The squared coefficient of variation of the priors, `[1]`, of which the value holds λ times, if
-    /// [λ](crate::LossOptions::with_prior_cv) is not 0.
+    /// The squared coefficient of variation of the priors, `[1]`, without λ, if [λ](crate::LossOptions::with_prior_cv) is not 0. 1
+    /// where nothing counts.
     pub prior_cv: Option<Tensor<1>>,
     /// If [asked for](crate::LossOptions::with_statistics).
     pub statistics: Option<TokenStatistics<T>>,

@@ -3,6 +3,7 @@
 use burn::tensor::Tensor;
 
 use crate::error::{OrPanic, in_range};
+use crate::ops::wide;
 
 /// What the rewards of a group are divided by, once their mean is subtracted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -25,7 +26,7 @@ const LEAST_DEVIATION: f64 = 1e-4;
 ///
 /// # Shapes
 /// - rewards: `[P, G]`
-/// - output: `[P, G]`, constants; reshaped to `[P·G, 1]`, what [`grpo_loss`](super::grpo_loss) takes
+/// - output: `[P, G]`, in f32 at least, constants; reshaped to `[P·G, 1]`, what [`grpo_loss`](super::grpo_loss) takes
 ///
 /// # Panics
 /// If a group has fewer than two answers.
@@ -44,7 +45,10 @@ pub fn group_advantages(rewards: Tensor<2>, scale: GroupScale) -> Tensor<2> {
     let [_, answers] = rewards.dims();
     in_range("the number of answers to a prompt", answers as f64, "at least 2", 2.0..)
         .or_panic("group_advantages");
-    let rewards = rewards.detach();
+    let dtype = wide(rewards.dtype());
+    let rewards = rewards.detach().cast(dtype);
+    // Beside one of them, the mean of equal rewards is 0; that of the rewards themselves may round.
+    let rewards = rewards.clone() - rewards.narrow(1, 0, 1);
     let centred = rewards.clone() - rewards.mean_dim(1);
     match scale {
         GroupScale::One => centred,

@@ -106,8 +106,8 @@ pub struct GrpoLoss {
 /// `old_log_probs` is `log_probs` itself: the ratio is 1, and the gradient that of the log-probability times the advantage.
 ///
 /// # Numerical behaviour
-/// Ratios are clipped before they are exponentials: those that are clipped do not overflow. The penalty is what it says: it
-/// overflows where the model makes a token less probable than the reference by the range of the float type.
+/// Ratios are clipped before they are exponentials: those that are clipped do not overflow. The penalty keeps its digits near the
+/// reference. It overflows where the model makes a token less probable than the reference by the range of the float type.
 ///
 /// # Shapes
 /// - log_probs: `[B, L]`, of the tokens that were drawn
@@ -161,8 +161,11 @@ pub fn grpo_loss(
     let mut per_token = policy_term.clone();
     let kl_term = options.kl_penalty.clone().map(|(beta, reference)| {
         let log_ratio = constant(reference) - log_probs;
-        let term = log_ratio.clone().exp() - log_ratio - 1.0;
-        per_token = per_token.clone() + term.clone() * beta;
+        let term = exponential_rest(log_ratio);
+        // A term that overflows would make NaN of a weight of 0.
+        if beta > 0.0 {
+            per_token = per_token.clone() + term.clone() * beta;
+        }
         term.detach()
     });
     if let Some((lambda, entropy)) = options.entropy_bonus.clone() {
@@ -178,6 +181,22 @@ pub fn grpo_loss(
         Aggregation::Divisor(n) => per_token.clone().sum() * n.recip(),
     };
     GrpoLoss { value, per_token, policy_term: policy_term.detach(), kl_term, clipped }
+}
+
+/// Terms of the series of `e^x − 1 − x` that reach the rounding unit of f64 for `|x| ≤ 0.1`.
+const REST_TERMS: u32 = 12;
+
+/// `e^x − 1 − x`, 0 or more. Near 0 by its series: the exponential has rounded away what is left of it. Each branch is computed at 0
+/// where the other one holds.
+fn exponential_rest(x: Tensor<2>) -> Tensor<2> {
+    let is_near = x.clone().abs().lower_elem(0.1);
+    let near = x.clone().mask_fill(is_near.clone().bool_not(), 0.0);
+    let far = x.mask_fill(is_near, 0.0);
+    // x²/2 (1 + x/3 (1 + x/4 (…))), innermost first.
+    let series = (3..=REST_TERMS)
+        .rev()
+        .fold(near.ones_like(), |sum, k| sum * near.clone() * (1.0 / f64::from(k)) + 1.0);
+    near.clone() * near * series * 0.5 + (far.clone().exp() - 1.0 - far)
 }
 
 /// The policy term of each token, and where the clip holds.

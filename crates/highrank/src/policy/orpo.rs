@@ -44,6 +44,8 @@ pub struct OrpoLoss {
 /// loss       = w nll + λ mean_q [ −log σ(log_odds_chosen − log_odds_rejected) ]
 /// ```
 ///
+/// An answer without tokens that count has a mean of 0, as if it were certain. Leave its pair out.
+///
 /// # Numerical behaviour
 /// The log-odds keep all digits where a probability is near 1, and do not overflow where it is near 0. A mean log-probability
 /// that rounding has made 0 or more counts as the rounding unit below 0; the gradient flows through.

@@ -3,6 +3,7 @@
 use burn::tensor::{Bool, Tensor};
 
 use crate::error::{HeadError, OrPanic, expect_shape};
+use crate::ops::wide;
 
 /// The log-probability of each sequence: the sum over its tokens that count.
 ///
@@ -63,9 +64,10 @@ pub(super) fn fits(what: &'static str, got: [usize; 2], log_probs: &Tensor<2>) -
     expect_shape(what, &got, &log_probs.dims(), "the shape of the log-probabilities")
 }
 
-/// The values of tokens that count, and 0 elsewhere whatever is there; so is the gradient.
+/// The values of tokens that count, in the type of sums, and 0 elsewhere whatever is there; so is the gradient.
 pub(super) fn counted(values: Tensor<2>, mask: &Tensor<2, Bool>) -> Tensor<2> {
-    values.mask_fill(mask.clone().bool_not(), 0.0)
+    let dtype = wide(values.dtype());
+    values.cast(dtype).mask_fill(mask.clone().bool_not(), 0.0)
 }
 
 /// The sum of each row.
@@ -73,9 +75,9 @@ pub(super) fn sums(values: Tensor<2>) -> Tensor<1> {
     values.sum_dim(1).squeeze_dim(1)
 }
 
-/// The number of tokens of each sequence that count, of the float type of `like`.
+/// The number of tokens of each sequence that count, in the type of the sums of `like`.
 pub(super) fn lengths(like: &Tensor<2>, mask: &Tensor<2, Bool>) -> Tensor<1> {
-    sums(like.zeros_like().mask_fill(mask.clone(), 1.0))
+    sums(counted(like.ones_like(), mask))
 }
 
 /// The mean of the tokens of each sequence that count; 0 where there are none.

@@ -28,6 +28,8 @@ impl Default for SimpoOptions {
 /// loss     = mean_q [ −log σ(reward_chosen − reward_rejected − γ) ]
 /// ```
 ///
+/// An answer without tokens that count has a mean of 0, as if it were certain. Leave its pair out.
+///
 /// # Shapes
 /// - log_probs: `[B, L]`, of the tokens of all answers
 /// - mask: `[B, L]`, true where a token counts

@@ -489,3 +489,52 @@ fn misuse_is_refused_with_both_sides() {
         assert_eq!(message(call), expected);
     }
 }
+
+#[test]
+fn equal_rewards_have_no_advantages_in_any_type() {
+    for (answers, reward) in [(3, 1000.1), (6, 10.1), (7, 5000.3), (7, 0.7)] {
+        for dtype in [DType::F32, DType::F16, DType::BF16] {
+            let rewards = tensor(vec![reward; answers], [1, answers]).cast(dtype);
+            let advantages = values(group_advantages(rewards, GroupScale::Deviation));
+            assert_eq!(advantages, vec![0.0; answers], "{answers} rewards of {reward} in {dtype:?}");
+        }
+    }
+    let half = group_advantages(tensor(vec![0.0, 600.0], [1, 2]).cast(DType::F16), GroupScale::Deviation);
+    assert!(values(half).iter().all(|advantage| (advantage.abs() - 0.5f64.sqrt()).abs() < 1e-5));
+}
+
+#[test]
+fn the_penalty_of_a_policy_keeps_its_digits_and_may_weigh_nothing() {
+    let (one, mask) = (|x: f64| tensor(vec![x], [1, 1]).cast(DType::F32), all_count([1, 1]));
+    let loss = |log_ratio: f64, beta| {
+        let log_probs = one(-1.0 - log_ratio).require_grad();
+        let options = GrpoOptions { kl_penalty: Some((beta, one(-1.0))), ..Default::default() };
+        let made = grpo_loss(log_probs.clone(), log_probs.clone(), one(0.0), mask.clone(), &options);
+        let gradient = values(log_probs.grad(&made.value.backward()).unwrap())[0];
+        // What f32 makes of the ratio.
+        let x = -1.0 - values(log_probs)[0];
+        (x, values(made.kl_term.unwrap())[0], scalar(made.value), gradient)
+    };
+    for log_ratio in [3e-4, -3e-4, 1e-3, 0.0625, 0.25, -2.0, 5.0] {
+        let (x, term, value, gradient) = loss(log_ratio, 1.0);
+        let want = x.exp_m1() - x;
+        assert!((term - want).abs() < 2e-6 * want, "{x}: {term} against {want}");
+        assert!(
+            (value - want).abs() < 2e-6 * want && (gradient + x.exp_m1()).abs() < 2e-6 * x.exp_m1().abs()
+        );
+    }
+    let (_, term, value, gradient) = loss(99.0, 0.0);
+    assert_eq!((term, value, gradient), (f64::INFINITY, 0.0, 0.0));
+}
+
+#[test]
+fn tokens_of_half_precision_are_counted_in_full() {
+    let (rows, length) = (70, 1000);
+    let log_probs = Tensor::<2>::full([rows, length], -1.0, (&device(), DType::F16));
+    let advantages = Tensor::<2>::full([rows, 1], 1.0, (&device(), DType::F16));
+    let mask = all_count([rows, length]);
+    let loss =
+        grpo_loss(log_probs.clone(), log_probs.clone(), advantages, mask.clone(), &GrpoOptions::default());
+    assert_eq!(scalar(loss.value), -1.0);
+    assert_eq!(values(sequence_sum(log_probs, mask)), vec![-1000.0; rows]);
+}
