@@ -89,9 +89,13 @@ look() {
     local file=$out/found/$1.jsonl
     [ ! -f "$file" ] || return 0
     mkdir -p "$out/found"
-    echo "$(date +%T) $file" >&2
-    "$program" "${@:2}" --json > "$file.part"
-    mv "$file.part" "$file"
+    (
+        # Another process may be at it, or may have ended meanwhile.
+        flock -n 9 && [ ! -f "$file" ] || exit 0
+        echo "$(date +%T) $file" >&2
+        "$program" "${@:2}" --json > "$file.part"
+        mv "$file.part" "$file"
+    ) 9> "$file.lock"
 }
 # as_head FOLDER HEAD RUN: a run in a folder under the name of its head, for tables and pictures.
 as_head() { mkdir -p "$1" && ln -sfn "$(realpath "$3")" "$1/$2"; }
@@ -155,7 +159,7 @@ tuned() {
 
 # averaged_anew NEW RUN OPTIONS...: a run averaged anew from its averaged weights, or that taken up again where it was stopped.
 averaged_anew() {
-    if [ -f "$1/checkpoint/state.json" ]; then
+    if [ -f "$1/config.json" ]; then
         set -- --resume "$1"
     else
         rm -rf "$1"

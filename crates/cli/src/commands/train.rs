@@ -138,6 +138,9 @@ fn check(args: &TrainArgs) -> Result<(TrainConfig, &Path, Folder<AwdLstm>), Fail
 /// Continues training the best model of the run in `path` in a run of its own, with averaged weights from the first step.
 fn finetune(args: &TrainArgs, path: &Path, output: &Output, ranks: &Ranks) -> Result<(), Failure> {
     let (config, folder) = agree(ranks, settings(args, path))?;
+    if ranks.is_first() {
+        note_unused(&args.overrides.given, config.model.head);
+    }
     let tokens = args.training.tokens.or(config.tokens.as_ref());
     let corpus = load_in_turn(ranks, || tokens.load(&config.data, &config.text, false))?;
     agree(ranks, config.corpus.check(&corpus).map_err(Failure::from))?;

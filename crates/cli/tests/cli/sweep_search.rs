@@ -251,6 +251,13 @@ fn the_study_averages_again() {
         stderr(&output, 0).lines().count()
     };
     assert_eq!(started("again"), 4);
+    // A run that was killed while its checkpoint was replaced goes on.
+    let run = path.join("out/again-500000/softmax-12");
+    let id = fs::read(run.join("run/config.json")).unwrap();
+    fs::remove_file(run.join("done")).unwrap();
+    fs::rename(run.join("run/checkpoint"), run.join("run/checkpoint.old")).unwrap();
+    assert_eq!(started("again"), 1);
+    assert!(run.join("done").exists() && fs::read(run.join("run/config.json")).unwrap() == id);
     let config = |name: &str| super::config(path, &format!("out/{name}/run"));
     let settings = |name: &str| {
         let config = config(name);

@@ -35,7 +35,9 @@ fn settings_that_make_no_model_are_refused() {
         ("--from data", &["--head"]),
         ("--dropout-latent 1", &["latent dropout is 1"]),
         ("--set model.head.vocab=3", &["the head is chosen by --head"]),
+        ("--set model.d_model=12", &["the width is chosen by --d-model"]),
         ("--steps 0", &["steps is 0"]),
+        ("--epochs 0", &["epochs is 0, but must be at least 1"]),
         ("--steps 10 --epochs 1", &["--steps", "--epochs"]),
         ("--clip nan", &["'nan' for '--clip <NORM>'"]),
         ("--head plif --plif-bound nan", &["'nan' for '--plif-bound <T>': a finite number is needed"]),
@@ -94,7 +96,11 @@ fn a_test_text_that_is_not_scored_need_not_be_there() {
     assert_eq!(config(path, "first")["train"]["test"], false);
     assert!(super::lines(&path.join("first/metrics.jsonl")).last().unwrap().get("test_ppl").is_none());
     refused(path, "eval first", missing);
-    assert!(number(&objects(path, "eval first --split valid --json")[0], "valid_ppl") > 1.0);
+    let scored = |more: &str| stderr(&run(path, &format!("eval first --split valid {more}")), 0);
+    assert!(!scored("").contains("note: "));
+    fs::create_dir(path.join("other")).unwrap();
+    fs::copy(path.join("data/train.txt"), path.join("other/valid.txt")).unwrap();
+    assert!(scored("--data other").contains("note: the validation text is not the run's: "));
 }
 
 #[test]

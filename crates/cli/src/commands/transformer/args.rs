@@ -93,6 +93,9 @@ impl Knobs for GptKnobs {
     ];
 
     fn check(setting: &Setting) -> Result<(), String> {
+        if setting.place == "model.d_model" {
+            return Err("the width is chosen by --d-model, which the head's goes with".into());
+        }
         let head = HeadConfig::softmax(4, 2).with_tied(true);
         checked(setting, &GptConfig::new(4, head), &TrainConfig::new(1), &TextConfig::default())
     }
@@ -130,7 +133,7 @@ pub struct TrainingArgs {
     #[arg(long, value_name = "N", conflicts_with = "epochs")]
     pub steps: Option<usize>,
     /// As many steps as read so many times the training text, a round each.
-    #[arg(long, value_name = "N", conflicts_with = "rounds")]
+    #[arg(long, value_name = "N", conflicts_with = "rounds", value_parser = epochs)]
     pub epochs: Option<usize>,
     /// Rounds of as many steps each, with validation after each [default: at most 4, to divide the steps].
     #[arg(hide = true, long, value_name = "N")]
@@ -138,6 +141,14 @@ pub struct TrainingArgs {
     /// Steps in which the learning rate rises [default: a tenth].
     #[arg(hide = true, long, value_name = "N")]
     pub warmup: Option<usize>,
+}
+
+/// A number of epochs, of which there is one at least.
+fn epochs(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("epochs is 0, but must be at least 1".into()),
+        other => other.map_err(|error: std::num::ParseIntError| error.to_string()),
+    }
 }
 
 impl TransformerArgs {

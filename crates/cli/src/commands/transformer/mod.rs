@@ -26,7 +26,7 @@ use serde::Serialize;
 
 pub use self::args::TransformerArgs;
 use crate::commands::scores::{EvalArgs, Evaluated, Scores, Split, Weights, first};
-use crate::training::{Folder, Job, Kind, Output, absolute, lock, require_test};
+use crate::training::{Folder, Job, Kind, Output, absolute, lock, note_other_texts, require_test};
 
 /// A corpus, and the language that it was drawn from, if it is known.
 struct Text {
@@ -395,13 +395,18 @@ pub fn eval(args: &EvalArgs) -> Result<(), Failure> {
     let of_training = args.split == Some(Split::Train);
     let vocabulary = if of_training { None } else { Some(run.vocabulary()?) };
     let text = Text::load(data, &config.text, vocabulary)?;
-    if of_training {
-        config.corpus.check(&text.corpus)?;
+    let splits = args.split.map_or(vec![Split::Valid, Split::Test], |split| vec![split]);
+    match of_training {
+        true => config.corpus.check(&text.corpus)?,
+        false => {
+            let names: Vec<&str> = splits.iter().map(|split| split.what()).collect();
+            note_other_texts(&config.corpus, &Fingerprint::of(&text.corpus), &names);
+        }
     }
     let model = load_weights(config.model.try_init(&device)?, &file)?;
     let train = config.train.clone().with_eval_tokens(args.max_tokens);
     let (mut scores, mut tokens, started) = (Scores::default(), 0, Instant::now());
-    for split in args.split.map_or(vec![Split::Valid, Split::Test], |split| vec![split]) {
+    for split in splits {
         let ids = match split {
             Split::Train => first(text.corpus.train(), args.max_tokens),
             Split::Valid => text.corpus.valid().to_vec(),
