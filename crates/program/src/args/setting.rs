@@ -70,7 +70,7 @@ pub fn plain(text: &str) -> Value {
 }
 
 /// Checks that a setting exists in a model, a procedure or the reading of a text such as these, with a value of its type, and that it is
-/// not one of a whole model: its head, its vocabulary.
+/// not one of a whole model: its head, its width, its vocabulary.
 pub fn checked<M, T, X>(setting: &Setting, model: &M, train: &T, text: &X) -> Result<(), String>
 where
     M: Serialize + DeserializeOwned + Clone,
@@ -81,6 +81,9 @@ where
         return Err(
             "the head is chosen by --head and its options; train --from keeps that of an LSTM's run".into()
         );
+    }
+    if setting.place == "model.d_model" {
+        return Err("the width is chosen by --d-model, with which that of the head goes".into());
     }
     if setting.place == "model.vocab" {
         return Err("the vocabulary is the text's".into());

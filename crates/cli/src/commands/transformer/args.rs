@@ -93,9 +93,6 @@ impl Knobs for GptKnobs {
     ];
 
     fn check(setting: &Setting) -> Result<(), String> {
-        if setting.place == "model.d_model" {
-            return Err("the width is chosen by --d-model, which the head's goes with".into());
-        }
         let head = HeadConfig::softmax(4, 2).with_tied(true);
         checked(setting, &GptConfig::new(4, head), &TrainConfig::new(1), &TextConfig::default())
     }
