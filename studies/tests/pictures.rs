@@ -46,8 +46,12 @@ mod redrawn {
 
     /// The script of a copy of what it reads, so that nothing here is written.
     fn script(root: &Path, options: &[&str]) -> Output {
-        let mut command = Command::new(root.join("scripts/pictures.sh"));
-        command.args(options).env("PROGRAMS", Path::new(env!("CARGO_BIN_EXE_studies")).parent().unwrap());
+        // A file that was just written cannot always be run: another test's process may still hold it open.
+        let mut command = Command::new("bash");
+        command
+            .arg(root.join("scripts/pictures.sh"))
+            .args(options)
+            .env("PROGRAMS", Path::new(env!("CARGO_BIN_EXE_studies")).parent().unwrap());
         command.output().expect("bash is there")
     }
 
