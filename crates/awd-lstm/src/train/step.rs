@@ -170,7 +170,7 @@ fn in_slices(
     let count = own.len().div_ceil(slice);
     let mut accumulator = GradientsAccumulator::new();
     let zero = Tensor::<1>::zeros([1], (&model.device().inner(), state.layers[0].hidden.dtype()));
-    let mut sums = [(); 5].map(|()| zero.clone());
+    let mut sums = [(); 4].map(|()| zero.clone());
     let mut states = vec![];
     for slice in (0..count).map(|index| cut(own.len(), count, index)) {
         let (start, count) = (own.start + slice.start, slice.len());
@@ -183,12 +183,13 @@ fn in_slices(
         let share = count as f64 / columns as f64;
         states.push(state.detach());
         let total = loss.total.clone() * share;
-        for (sum, term) in sums.iter_mut().zip(loss.inner().into_array()) {
+        let StepLoss { nll, ar, tar, prior_cv, .. } = loss.inner();
+        for (sum, term) in sums.iter_mut().zip([nll, ar, tar, prior_cv]) {
             *sum = sum.clone() + term * share;
         }
         accumulator.accumulate(model, gradients(model, total, lookup));
     }
-    let [nll, _, ar, tar, prior_cv] = sums;
+    let [nll, ar, tar, prior_cv] = sums;
     let total = nll.clone() + ar.clone() + tar.clone() + prior_cv.clone();
     let losses = StepLoss { nll, total, ar, tar, prior_cv };
     Pass { losses, state: LmState::join(states), grads: accumulator.grads() }

@@ -68,8 +68,8 @@ impl Context {
     }
 
     /// Draws a mask for [`OutputHead::with_latent_mask`](crate::OutputHead::with_latent_mask): the one that the next loss would draw
-    /// for hidden states of so many sequences, which [`LatentDropout`] says how to count. `None` where nothing would be dropped: outside of training, and without latent
-    /// dropout.
+    /// for hidden states of so many sequences, which [`LatentDropout`] says how to count. `None` where nothing would be dropped:
+    /// outside of training, and without latent dropout.
     ///
     /// With it a batch can be computed in parts whose masks are those of the whole.
     ///

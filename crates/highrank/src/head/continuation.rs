@@ -47,7 +47,8 @@ impl OutputHead {
     }
 
     /// A head without logit map continued with a PLIF of `knots` pieces on `[−bound, bound]`, which starts as the identity: the same
-    /// function, to the rounding of its slopes' type, that of the decoder: bf16 slopes are 1.001. All other parameters stay what they are, ids included.
+    /// function, to the rounding of its slopes' type, that of the decoder: bf16 slopes are 1.001. All other parameters stay what
+    /// they are, ids included.
     ///
     /// # Panics
     /// If the head has a logit map already, or a number is out of range, see [`Plif`](crate::logit_map::Plif).

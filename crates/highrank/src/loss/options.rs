@@ -114,8 +114,8 @@ impl LossOptions {
 
     /// How much each word counts, shape `[V]`, as in PyTorch's cross-entropy: word v's part of the loss is
     /// `−w_v q̃_v log P(v)`, with the smoothed target distribution `q̃`. A word of weight 0 adds nothing, even if it is masked. A
-    /// mean divides by `Σ_n w_{y_n}`, with token weights `t_n` by `Σ_n t_n w_{y_n}`; where a teacher or distributions are the targets, by the number of tokens, with token weights
-    /// by their sum. The z-loss and the entropy bonus are not weighted. Constants of the loss.
+    /// mean divides by `Σ_n w_{y_n}`, with token weights `t_n` by `Σ_n t_n w_{y_n}`; where a teacher or distributions are the targets,
+    /// by the number of tokens, with token weights by their sum. The z-loss and the entropy bonus are not weighted. Constants of the loss.
     pub fn with_class_weights(mut self, weights: Tensor<1>) -> Self {
         self.class_weights = Some(weights.detach().into());
         self
@@ -208,8 +208,8 @@ impl LossOptions {
     /// ```
     ///
     /// `w_n` is the token's weight times that of its word; under a teacher or distributions, the token's weight. A mean gains `λ cv²`, a
-    /// sum `λ cv² Σ_n w_n`, and a sum [over n](Self::with_divisor) one n-th of that; the value of a single token gains nothing. The paper has λ = 0.001; its program takes the sums of each
-    /// sequence apart and multiplies by about `K − 1`.
+    /// sum `λ cv² Σ_n w_n`, and a sum [over n](Self::with_divisor) one n-th of that; the value of a single token gains nothing. The
+    /// paper has λ = 0.001; its program takes the sums of each sequence apart and multiplies by about `K − 1`.
     ///
     /// A loss of a head without priors refuses it: only a mixture has them.
     pub fn with_prior_cv(mut self, lambda: f64) -> Self {
