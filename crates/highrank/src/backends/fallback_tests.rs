@@ -5,7 +5,7 @@ use std::sync::Arc;
 use burn::tensor::{DType, Device, Int, Tensor};
 use highrank_kernels::{Floats, Precision};
 
-use super::testing::spread;
+use super::testing::{assert_each_close, spread, values};
 use crate::likelihood::{self, portable};
 use crate::ops::{
     Activation, ContextSource, LatentArgs, LatentMask, Likelihood, MapFunction, Objective, PerInput, Scores,
@@ -54,10 +54,6 @@ fn input(map: MapFunction, device: &Device) -> Likelihood {
     }
 }
 
-fn values(x: Floats) -> Vec<f64> {
-    x.into_data().iter::<f64>().collect()
-}
-
 /// A loss, its statistics, and the gradients of all inputs and of the token weights.
 fn run(
     map: MapFunction,
@@ -70,8 +66,8 @@ fn run(
     let weights = leaf([TOKENS], 8, &device);
     let of_sum = is_sum.then(|| weights.clone().add_scalar(1.5));
     let scores = form(input.clone(), objective.clone(), of_sum);
-    let mut all = vec![values(scores.loss.clone())];
-    all.extend(scores.statistics.map(values));
+    let mut all = vec![values(&scores.loss)];
+    all.extend(scores.statistics.as_ref().map(values));
     let loss = scores.loss.tensor::<1>();
     let store = match is_sum {
         false => (loss * weights.clone()).sum(),
@@ -80,8 +76,8 @@ fn run(
     }
     .backward();
     let vectors = |x: &Floats| match x.shape().num_dims() {
-        1 => values(x.clone().tensor::<1>().grad(&store).expect("a gradient").into()),
-        _ => values(x.clone().tensor::<2>().grad(&store).expect("a gradient").into()),
+        1 => values(&Floats::from(x.clone().tensor::<1>().grad(&store).expect("a gradient"))),
+        _ => values(&Floats::from(x.clone().tensor::<2>().grad(&store).expect("a gradient"))),
     };
     let inputs: PerInput<Option<&Floats>> = input.inputs();
     all.extend(inputs.into_array().into_iter().flatten().map(vectors));
@@ -131,10 +127,8 @@ fn the_fallback_agrees_with_the_native_operations() {
                     });
                     assert_eq!(native.len(), fallback.len());
                     for (i, (native, fallback)) in native.iter().zip(&fallback).enumerate() {
-                        for (a, b) in native.iter().zip(fallback) {
-                            let near = (a - b).abs() <= 1e-12 * a.abs().max(1.0);
-                            assert!(near, "{map:?}, {objective:?}, sum {is_sum}, {i}: {a} against {b}");
-                        }
+                        let what = format!("part {i} of {map:?}, {objective:?}, sum {is_sum}");
+                        assert_each_close(&what, fallback, native, 1e-12);
                     }
                 }
             }

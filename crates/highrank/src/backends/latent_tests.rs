@@ -6,16 +6,12 @@ use burn::backend::Dispatch;
 use burn::tensor::{DType, Device, Tensor};
 use highrank_kernels::{Floats, Precision};
 
-use super::testing::spread;
+use super::testing::{assert_each_close, spread, values};
 use crate::ops::{Activation, LatentArgs, LatentMask, OutputOps, latent};
 
 /// 1.2539 where a value exceeds −0.5, 0 elsewhere: not quite the inverse of a probability, as a mask in half precision.
 fn mask(shape: [usize; 2], device: &Device, dtype: DType) -> Tensor<2> {
     spread::<2>(shape, 4, device, dtype).greater_elem(-0.5).float().cast(dtype).mul_scalar(1.2539)
-}
-
-fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
-    tensor.into_data().iter::<f64>().collect()
 }
 
 fn native(args: LatentArgs) -> Floats {
@@ -50,11 +46,11 @@ fn run(
         precision: Precision::Full,
     };
     let output = form(args).tensor::<2>();
-    let mut all = values(output.clone());
+    let mut all = values(&Floats::from(output.clone()));
     let store = (output * spread([tokens, features], 5, &device, dtype)).sum().backward();
-    all.extend(values(hidden.grad(&store).unwrap()));
-    all.extend(values(weight.grad(&store).unwrap()));
-    all.extend(bias.into_iter().flat_map(|bias| values(bias.grad(&store).unwrap())));
+    all.extend(values(&Floats::from(hidden.grad(&store).unwrap())));
+    all.extend(values(&Floats::from(weight.grad(&store).unwrap())));
+    all.extend(bias.into_iter().flat_map(|bias| values(&Floats::from(bias.grad(&store).unwrap()))));
     all
 }
 
@@ -65,12 +61,8 @@ fn the_operation_agrees_with_the_composed_formula() {
         for (dtype, tolerance) in [(DType::F32, 2e-6), (DType::F64, 4e-15)] {
             let want = run(latent::latent, activation, bias, mask, dtype);
             let got = run(native, activation, bias, mask, dtype);
-            assert_eq!(got.len(), want.len());
-            for (i, (got, want)) in got.iter().zip(&want).enumerate() {
-                let near = (got - want).abs() <= tolerance * want.abs().max(1.0);
-                let what = format!("{activation}, bias {bias}, mask {mask}, {dtype:?}");
-                assert!(near, "{what}, element {i}: {got} against {want}");
-            }
+            let what = format!("{activation}, bias {bias}, mask {mask}, {dtype:?}");
+            assert_each_close(&what, &got, &want, tolerance);
         }
     }
 }

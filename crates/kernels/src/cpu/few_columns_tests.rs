@@ -1,6 +1,8 @@
 use burn::tensor::bf16;
 
 use super::*;
+use crate::Precision;
+use crate::cpu::matrix::testing::{assert_sums, sums};
 
 /// Small whole numbers, whose sums of products are exact.
 fn numbers<T: Real>(count: usize, by: usize) -> Vec<T> {
@@ -24,26 +26,23 @@ fn check<T: Real>() {
             assert_eq!(few.values[..], FewColumns::new(turned).values[..]);
             let short = Matrix::new(&short, length, columns);
             assert_eq!(few.values[..], FewColumns::<T>::new(short).values[..]);
-            let at = |v: usize, j: usize| matrix[v * columns + j].wide();
             for count in all_rows.iter().copied() {
                 let what = format!("{count} rows, {length} × {columns}");
                 let (left, rows) = (numbers::<T>(count * columns, 5), numbers::<T>(count * length, 2));
+                let (left_matrix, rows_matrix) =
+                    (Matrix::new(&left, count, columns), Matrix::new(&rows, count, length));
+                let exact = |got: &[T], a: Matrix<'_, T>, b: Matrix<'_, T>| {
+                    let want = sums([a.into(), b.into()], Precision::Full, |_| 0.0);
+                    assert_sums(got, &want, 0.0, format_args!("{what}"));
+                };
                 let mut out = vec![T::ONE; count * length];
                 few.multiply(&left, &mut out);
-                for (place, got) in out.iter().enumerate() {
-                    let (i, v) = (place / length, place % length);
-                    let want: f64 = (0..columns).map(|j| left[i * columns + j].wide() * at(v, j)).sum();
-                    assert_eq!(got.wide(), want, "{what}, place {place}");
-                }
+                exact(&out, left_matrix, plain.t());
 
                 let mut back = vec![T::ONE; count * columns];
                 let mut sums = FewColumns::zeros(length, columns);
                 few.pull_back(&rows, Some(&mut back), Some((&left, &mut sums)));
-                for (place, got) in back.iter().enumerate() {
-                    let (i, j) = (place / columns, place % columns);
-                    let want: f64 = (0..length).map(|v| rows[i * length + v].wide() * at(v, j)).sum();
-                    assert_eq!(got.wide(), want, "{what}, place {place}");
-                }
+                exact(&back, rows_matrix, plain);
                 let mut alone = FewColumns::zeros(length, columns);
                 few.pull_back(&rows, None, Some((&left, &mut alone)));
                 assert_eq!(sums.values[..], alone.values[..], "{what}");
@@ -54,12 +53,8 @@ fn check<T: Real>() {
                 // Twice, in parts that are summed.
                 let mut out = vec![T::ONE; length * columns];
                 FewColumns::sum(&[&sums, &alone], &mut out);
-                for (place, got) in out.iter().enumerate() {
-                    let (v, j) = (place / columns, place % columns);
-                    let products = |i: usize| rows[i * length + v].wide() * left[i * columns + j].wide();
-                    let want: f64 = 2.0 * (0..count).map(products).sum::<f64>();
-                    assert_eq!(got.wide(), want, "{what}, row {v}, column {j}");
-                }
+                let half: Vec<T> = out.iter().map(|sum| *sum / T::of(2.0)).collect();
+                exact(&half, rows_matrix.t(), left_matrix);
             }
         }
     }

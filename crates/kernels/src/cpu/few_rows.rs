@@ -162,6 +162,8 @@ fn sums<T: Real, S: Simd, const ROWS: usize>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Precision;
+    use crate::cpu::matrix::testing::{assert_sums, sums};
 
     fn check<T: Real>() {
         let [all_rows, all_depths, all_columns]: [&[usize]; 3] = match cfg!(miri) {
@@ -180,12 +182,9 @@ mod tests {
                     for accumulate in [false, true] {
                         let mut out = vec![T::ONE; rows * columns];
                         multiply(MatMut::from_row_major_slice_mut(&mut out, rows, columns), a, b, accumulate);
-                        for (i, got) in out.iter().enumerate() {
-                            let lines = a.line(i / columns).iter().zip(b.line(i % columns));
-                            let sum: f64 = lines.map(|(x, y)| x.wide() * y.wide()).sum();
-                            let before = if accumulate { 1.0 } else { 0.0 };
-                            assert_eq!(got.wide(), before + sum, "{rows} × {depth} × {columns}, place {i}");
-                        }
+                        let before = if accumulate { 1.0 } else { 0.0 };
+                        let want = sums([a.into(), b.into()], Precision::Full, |_| before);
+                        assert_sums(&out, &want, 0.0, format_args!("{rows} × {depth} × {columns}"));
                     }
                 }
             }

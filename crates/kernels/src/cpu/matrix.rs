@@ -242,7 +242,10 @@ pub(super) fn fetch_ahead<T>(numbers: *const T, count: usize) {
 /// What tests of products share.
 #[cfg(test)]
 pub(super) mod testing {
+    use core::fmt::Arguments;
+
     use super::*;
+    use crate::Precision;
 
     /// A matrix of numbers that bfloat16 cannot hold, and of those rounded to it.
     pub(in crate::cpu) struct Values<T> {
@@ -279,6 +282,39 @@ pub(super) mod testing {
     /// An element of a matrix.
     pub(in crate::cpu) fn at<T: Copy>(matrix: Matrix<'_, T>, row: usize, column: usize) -> T {
         if matrix.is_transposed() { matrix.line(column)[row] } else { matrix.line(row)[column] }
+    }
+
+    /// The sums in f64 that a product of rounded factors adds to what is `before` at each place, and those of the magnitudes.
+    pub(in crate::cpu) fn sums<T: Real>(
+        [a, b]: [Factor<'_, T>; 2],
+        precision: Precision,
+        before: impl Fn(usize) -> f64,
+    ) -> Vec<(f64, f64)> {
+        let rounded = |factor: Factor<'_, T>, row: usize, column: usize| match (factor, precision.digits()) {
+            (Factor::Short(matrix), _) => at(matrix, row, column).to_f64(),
+            (Factor::Wide(matrix), None) => at(matrix, row, column).wide(),
+            (Factor::Wide(matrix), Some(digits)) => at(matrix, row, column).nearest(digits).wide(),
+        };
+        let (depth, columns) = (a.columns(), b.columns());
+        let sum = |i: usize| {
+            let products = (0..depth).map(|k| rounded(a, i / columns, k) * rounded(b, k, i % columns));
+            products.fold((before(i), before(i).abs()), |(sum, size), x| (sum + x, size + x.abs()))
+        };
+        (0..a.rows() * columns).map(sum).collect()
+    }
+
+    /// Checks numbers against such [`sums`], to an error relative to the magnitudes; 0 where all sums are exact.
+    #[track_caller]
+    pub(in crate::cpu) fn assert_sums<T: Real>(
+        got: &[T],
+        want: &[(f64, f64)],
+        error: f64,
+        what: Arguments<'_>,
+    ) {
+        assert_eq!(got.len(), want.len(), "{what}");
+        for (i, (got, (want, size))) in got.iter().zip(want).enumerate() {
+            assert!((got.wide() - want).abs() <= error * size, "{what}, place {i}: {got:?} for {want}");
+        }
     }
 }
 

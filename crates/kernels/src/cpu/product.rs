@@ -231,7 +231,7 @@ mod tests {
     use burn::tensor::bf16;
 
     use super::*;
-    use crate::cpu::matrix::testing::{KINDS, Values, at};
+    use crate::cpu::matrix::testing::{KINDS, Values, assert_sums, sums};
 
     #[test]
     fn transposes_and_accumulation_are_respected() {
@@ -252,21 +252,19 @@ mod tests {
             let inner = 4;
             let a: Vec<f64> = (0..rows * inner).map(|i| (i % 7) as f64).collect();
             let b: Vec<f64> = (0..inner * columns).map(|i| (i % 5) as f64).collect();
-            let (a, b) = (Matrix::new(&a, rows, inner), Matrix::new(&b, inner, columns));
+            let (a, b) = (Matrix::new(&a, rows, inner).into(), Matrix::new(&b, inner, columns).into());
+            let want = sums([a, b], Precision::Full, |_| 0.0);
             for parts in 1..9 {
                 for unit in [1, 8] {
                     let mut out = vec![0.0; rows * columns];
                     let target = MatMut::from_row_major_slice_mut(&mut out, rows, columns);
                     let halves =
                         Halves { rows: unit, columns: 2 * unit, cut_columns: |a, b| b.columns() >= a.rows() };
-                    split(target, a.into(), b.into(), parts, &halves, &|out, a, b| {
+                    split(target, a, b, parts, &halves, &|out, a, b| {
                         blocked::multiply(out, a, b, false, None);
                     });
-                    for (i, value) in out.iter().enumerate() {
-                        let want: f64 =
-                            (0..inner).map(|k| a.line(i / columns)[k] * b.line(k)[i % columns]).sum();
-                        assert_eq!(*value, want, "{rows} rows, {columns} columns, {parts} parts");
-                    }
+                    let what = format_args!("{rows} rows, {columns} columns, {parts} parts");
+                    assert_sums(&out, &want, 0.0, what);
                 }
             }
         }
@@ -290,24 +288,9 @@ mod tests {
             for (case, (a_kind, b_kind)) in kinds.enumerate() {
                 let (a, b) = (a.factor(a_kind), b.factor(b_kind));
                 for precision in [Precision::Full, Precision::Tf32, Precision::Bf16] {
-                    let rounded = |factor: Factor<'_, T>, row: usize, column: usize| -> f64 {
-                        match (factor, precision.digits()) {
-                            (Factor::Short(matrix), _) => at(matrix, row, column).to_f64(),
-                            (Factor::Wide(matrix), None) => at(matrix, row, column).wide(),
-                            (Factor::Wide(matrix), Some(digits)) => {
-                                at(matrix, row, column).nearest(digits).wide()
-                            }
-                        }
-                    };
                     let accumulate = case % 3 == 0;
                     let before = if accumulate { 1.0 } else { 0.0 };
-                    let sums: Vec<(f64, f64)> = (0..rows * columns)
-                        .map(|i| {
-                            let products =
-                                (0..depth).map(|k| rounded(a, i / columns, k) * rounded(b, k, i % columns));
-                            products.fold((before, before), |(sum, size), x| (sum + x, size + x.abs()))
-                        })
-                        .collect();
+                    let want = sums([a, b], precision, |_| before);
                     let mut routes =
                         vec![Route::of(a, b, precision), Route::portable(a, b, precision), Route::Blocked];
                     routes.dedup();
@@ -317,13 +300,9 @@ mod tests {
                             product(route, &mut out, a, b, accumulate, precision, parts);
                             out
                         });
-                        for (i, (got, (sum, size))) in made.iter().zip(&sums).enumerate() {
-                            let error = (got.wide() - sum).abs();
-                            assert!(
-                                error <= (8 + depth / 16) as f64 * unit * size,
-                                "{route:?}, {precision}, {rows} × {depth} × {columns}, {a_kind:?}, {b_kind:?}, place {i}: {got:?} for {sum}"
-                            );
-                        }
+                        let size = format!("{rows} × {depth} × {columns}");
+                        let what = format_args!("{route:?}, {precision}, {size}, {a_kind:?}, {b_kind:?}");
+                        assert_sums(&made, &want, (8 + depth / 16) as f64 * unit, what);
                         // `faer` chooses its kernel by the size of a part.
                         if route != Route::Plain && route != Route::Blocked {
                             assert_eq!(made, in_parts, "three parts");

@@ -4,7 +4,7 @@ use burn::backend::Flex;
 use burn::tensor::DType;
 use highrank_kernels::{Floats, Ints, Precision};
 
-use crate::backends::testing::{floats, integers, on_threads, tensor, values};
+use crate::backends::testing::{Model, assert_close, floats, integers, on_threads, tensor, values};
 use crate::likelihood::{LikelihoodKernels, portable};
 use crate::ops::{
     ContextSource, Gradients, Likelihood, MapFunction, Objective, PerInput, Scores, Statistic, Targets,
@@ -13,70 +13,34 @@ use crate::ops::{
 
 mod rounded;
 
-const TOKENS: usize = 5;
-const WIDTH: usize = 4;
+const TOKENS: usize = Model::PLAIN.tokens;
+const WIDTH: usize = Model::PLAIN.d;
+
+/// The masked words begin with this one where there are any. None of them is a target.
+const MASKED: Option<usize> = Some(1);
 
 type Goal = Objective<Floats<Flex>, Ints<Flex>>;
 
-/// What a likelihood is made of.
-#[derive(Debug, Clone, Copy)]
-struct Model {
-    map: MapFunction,
-    components: usize,
-    vocab: usize,
-    /// Of the decoder, and so of the logits.
-    scale: f64,
-    /// Of the log-priors.
-    prior_scale: f64,
-    masked: bool,
-    temperature: f64,
+fn model(map: MapFunction, components: usize, vocab: usize) -> Model {
+    Model { map, components, vocab, ..Model::PLAIN }
 }
 
-impl Model {
-    fn new(map: MapFunction, components: usize, vocab: usize) -> Self {
-        Self { map, components, vocab, scale: 1.0, prior_scale: 1.0, masked: false, temperature: 1.0 }
-    }
-
-    /// Not one of them is a target.
-    fn masked_words(&self) -> Vec<usize> {
-        match self.masked {
-            true => vec![1, 20, self.vocab - 2, self.vocab - 1],
-            false => vec![],
-        }
-    }
-
-    fn words(&self) -> Vec<i64> {
-        (0..TOKENS).map(|token| (token * 7 % (self.vocab - 2)) as i64 / 2 * 2).map(|word| word % 18).collect()
-    }
-
-    fn input(&self, dtype: DType) -> Likelihood<Floats<Flex>> {
-        let Self { map, components, vocab, .. } = *self;
-        let mut bias = values(&tensor([vocab], 4, 1.0, dtype));
-        self.masked_words().iter().for_each(|word| bias[*word] = f64::NEG_INFINITY);
-        let log_prior = tensor([TOKENS, components], 2, self.prior_scale, dtype).sub_scalar(self.prior_scale);
-        Likelihood {
-            contexts: ContextSource::Given(tensor([TOKENS * components, WIDTH], 1, 1.0, dtype)),
-            // Not normalised, which nothing needs, but below 0.
-            log_prior: (components > 1).then_some(log_prior),
-            weight: tensor([vocab, WIDTH], 3, self.scale, dtype),
-            bias: Some(floats(bias, [vocab], dtype)),
-            map,
-            map_params: (map.num_params() > 0).then(|| tensor([map.num_params()], 5, 1.0, dtype)),
-            temperature: self.temperature,
-            // Two tokens a chunk.
-            chunk_bytes: 2 * components * vocab * dtype.size(),
-            precision: Precision::Full,
-        }
-    }
-
-    /// With all tokens in one chunk.
-    fn whole(&self, dtype: DType) -> Likelihood<Floats<Flex>> {
-        Likelihood { chunk_bytes: 1 << 24, ..self.input(dtype) }
-    }
+/// The same in another type.
+fn of_type(model: Model, dtype: DType) -> Model {
+    Model { types: [dtype; 2], ..model }
 }
+
+/// Each token's word.
+fn words(model: &Model) -> Ints<Flex> {
+    let word = |token: usize| (token * 7 % (model.vocab - 2)) as i64 / 2 * 2 % 18;
+    integers((0..TOKENS).map(word).collect(), [TOKENS])
+}
+
+/// What they are, smoothing, the factor of the z-loss, and whether statistics are asked for.
+type Options = (&'static str, f64, f64, bool);
 
 /// Options beside the targets' kind.
-const OPTIONS: [(&str, f64, f64, bool); 5] = [
+const OPTIONS: [Options; 5] = [
     ("nothing", 0.0, 0.0, false),
     ("smoothing", 0.125, 0.0, false),
     ("z-loss", 0.0, 0.25, false),
@@ -84,12 +48,17 @@ const OPTIONS: [(&str, f64, f64, bool); 5] = [
     ("all", 0.125, 0.25, true),
 ];
 
+fn objective(targets: Targets<Floats<Flex>, Ints<Flex>>, options: Options) -> Goal {
+    let (_, label_smoothing, z_loss, statistics) = options;
+    Objective { label_smoothing, z_loss, statistics, ..Objective::new(targets) }
+}
+
 /// Targets and what they are.
 type Named = (&'static str, Targets<Floats<Flex>, Ints<Flex>>);
 
 /// Words, and teachers that list a few words, all of whose probability they have or not, or one word, or every word.
-fn all_targets(model: &Model, dtype: DType) -> Vec<Named> {
-    let words = || integers(model.words(), [TOKENS]);
+fn all_targets(model: &Model) -> Vec<Named> {
+    let (words, dtype) = (|| words(model), model.types[1]);
     let teacher = |listed: &[i64], probs: &[f64]| {
         let count = listed.len();
         let ids: Vec<i64> =
@@ -115,24 +84,24 @@ fn all_targets(model: &Model, dtype: DType) -> Vec<Named> {
         ("a teacher with a rest, of a word with probability 0", teacher(&[2, 1, 8], &[0.5, 0.0, 0.25])),
         ("a teacher of one word", teacher(&[4], &[0.625])),
         ("a teacher of every word", teacher(&every, &of_every)),
-        ("distributions", Targets::Distributions { words: words(), rows: distributions(model, dtype) }),
+        ("distributions", Targets::Distributions { words: words(), rows: distributions(model) }),
     ]
 }
 
 /// 0, 0.5, 1 and 1.5 in turn.
-fn class_weights(model: &Model, dtype: DType) -> Floats<Flex> {
-    floats((0..model.vocab).map(|word| (word % 4) as f64 / 2.0).collect(), [model.vocab], dtype)
+fn class_weights(model: &Model) -> Floats<Flex> {
+    floats((0..model.vocab).map(|word| (word % 4) as f64 / 2.0).collect(), [model.vocab], model.types[1])
 }
 
 /// Another distribution for each token: multiples of 2⁻⁵, none of a masked word, and 0 for many others.
-fn distributions(model: &Model, dtype: DType) -> Floats<Flex> {
+fn distributions(model: &Model) -> Floats<Flex> {
     let (vocab, masked) = (model.vocab, model.masked_words());
     let mut rows = vec![0.0; TOKENS * vocab];
     for (token, row) in rows.chunks_exact_mut(vocab).enumerate() {
         let words = (0..).map(|i| (3 + 11 * token + 5 * i) % vocab).filter(|word| !masked.contains(word));
         words.take(32).for_each(|word| row[word] += 1.0 / 32.0);
     }
-    floats(rows, [TOKENS, vocab], dtype)
+    floats(rows, [TOKENS, vocab], model.types[1])
 }
 
 type Made = (Scores<Floats<Flex>>, Gradients<Floats<Flex>>);
@@ -172,42 +141,34 @@ fn parts((scores, gradients): &Made) -> (Vec<Vec<f64>>, Vec<f64>) {
     (all, words)
 }
 
-/// The largest difference, relative to the largest number or 1.
-fn error(got: &[f64], want: &[f64]) -> f64 {
-    assert_eq!(got.len(), want.len());
-    let scale = want.iter().fold(1.0, |most: f64, x| most.max(x.abs()));
-    let worst = got.iter().zip(want).map(|(got, want)| (got - want).abs());
-    // NaN is the largest of errors.
-    worst.fold(0.0, |most: f64, x| if x <= most { most } else { x }) / scale
-}
-
 /// Compares everything that a call makes with what the portable body makes in f64, chunk by chunk and, where there are tokens for
 /// all threads, as under a [decoder of few dimensions](super::few_dimensions).
-fn check(model: &Model, dtype: DType, tolerance: f64) {
-    let (inputs, exact) = ([model.input(dtype), model.whole(dtype)], model.input(DType::F64));
-    let targets = all_targets(model, dtype).into_iter().zip(all_targets(model, DType::F64));
-    for ((kind, targets), (_, exact_targets)) in targets {
-        for (options, label_smoothing, z_loss, statistics) in OPTIONS {
+fn check(model: Model, dtype: DType, tolerance: f64) {
+    let (exact, model) = (of_type(model, DType::F64), of_type(model, dtype));
+    let (inputs, exact_input) = (both(model), exact.input());
+    for ((kind, targets), (_, exact_targets)) in all_targets(&model).into_iter().zip(all_targets(&exact)) {
+        for options in OPTIONS {
             for weighted in [false, true] {
-                let goal = |targets, dtype| Objective {
-                    label_smoothing,
-                    z_loss,
-                    statistics,
-                    class_weights: weighted.then(|| class_weights(model, dtype)),
-                    normaliser: weighted.then(|| tensor([TOKENS], 6, 1.0, dtype)),
-                    ..Objective::new(targets)
+                let goal = |targets, model: &Model| Objective {
+                    class_weights: weighted.then(|| class_weights(model)),
+                    normaliser: weighted.then(|| tensor([TOKENS], 6, 1.0, model.types[1])),
+                    ..objective(targets, options)
                 };
-                let (goal, exact_goal) =
-                    (goal(targets.clone(), dtype), goal(exact_targets.clone(), DType::F64));
-                let want = parts(&composed(&exact, &exact_goal));
+                let (goal, exact_goal) = (goal(targets.clone(), &model), goal(exact_targets.clone(), &exact));
+                let want = parts(&composed(&exact_input, &exact_goal));
                 let weights = if weighted { ", class weights, normaliser" } else { "" };
-                let what = format!("{model:?}, {dtype:?}, {kind}, {options}{weights}");
+                let what = format!("{model:?}, {kind}, {}{weights}", options.0);
                 for input in &inputs {
-                    check_goal(model, input, &goal, &want, tolerance, &what);
+                    check_goal(&model, input, &goal, &want, tolerance, &what);
                 }
             }
         }
     }
+}
+
+/// The likelihood in chunks, and in a single one.
+fn both(model: Model) -> [Likelihood<Floats<Flex>>; 2] {
+    [model.input(), Model { chunk: 1000, ..model }.input()]
 }
 
 fn check_goal(
@@ -228,29 +189,30 @@ fn check_goal(
     }
     let (got, words) = parts(&got);
     assert_eq!(words, *exact_words, "{what}: likeliest words");
-    assert_eq!(got.len(), want.len(), "{what}");
-    for (i, (got, want)) in got.iter().zip(want).enumerate() {
-        let error = error(got, want);
-        assert!(error <= tolerance, "{what}: part {i} is {got:?}, expected {want:?}: {error:e}");
-    }
+    assert_parts(&got, want, tolerance, what);
     // What is made without gradients is the same.
     let (alone, alone_words) = parts(&Flex::score(input.clone(), goal.clone(), None));
     assert_eq!(alone_words, words, "{what}: likeliest words without gradients");
-    for (alone, got) in alone.iter().zip(&got) {
-        let error = error(alone, got);
-        assert!(error <= 1e-6f64.min(tolerance), "{what}: {alone:?} without gradients, {got:?}");
+    assert_parts(&alone, &got[..alone.len()], 1e-6f64.min(tolerance), &format!("{what}, without gradients"));
+}
+
+/// Checks each of the [`parts`].
+fn assert_parts(got: &[Vec<f64>], want: &[Vec<f64>], tolerance: f64, what: &str) {
+    assert_eq!(got.len(), want.len(), "{what}");
+    for (i, (got, want)) in got.iter().zip(want).enumerate() {
+        assert_close(&format!("part {i} of {what}"), got, want, tolerance);
     }
 }
 
 #[test]
 fn every_objective_agrees_with_the_portable_body() {
     for map in MapFunction::examples() {
-        for components in [1, 3] {
-            for masked in [false, true] {
+        for components in [0, 3] {
+            for masked in [None, MASKED] {
                 for temperature in [1.0, 0.5] {
-                    let model = Model { masked, temperature, ..Model::new(map, components, 41) };
-                    check(&model, DType::F64, 1e-13);
-                    check(&model, DType::F32, 2e-6);
+                    let model = Model { masked, temperature, ..model(map, components, 41) };
+                    check(model, DType::F64, 1e-13);
+                    check(model, DType::F32, 2e-6);
                 }
             }
         }
@@ -261,9 +223,9 @@ fn every_objective_agrees_with_the_portable_body() {
 #[test]
 fn few_tokens_agree() {
     for map in MapFunction::examples() {
-        for masked in [false, true] {
-            let model = Model { masked, temperature: 0.5, ..Model::new(map, 3, 300) };
-            on_threads(7, || check(&model, DType::F64, 1e-13));
+        for masked in [None, MASKED] {
+            let model = Model { masked, temperature: 0.5, ..model(map, 3, 300) };
+            on_threads(7, || check(model, DType::F64, 1e-13));
         }
     }
 }
@@ -274,13 +236,13 @@ fn few_dimensions_agree_on_any_number_of_threads() {
     for threads in [1, 2] {
         // Four tokens of the largest are a group of their own.
         for (map, components, vocab) in [
-            (MapFunction::Identity, 1, 41),
+            (MapFunction::Identity, 0, 41),
             (MapFunction::SoftCap { cap: 2.5 }, 3, 300),
             (MapFunction::Plif { knots: 6, bound: 1.5 }, 3, 1100),
             (MapFunction::Identity, 3, 9000),
         ] {
-            let model = Model { masked: true, temperature: 0.5, ..Model::new(map, components, vocab) };
-            on_threads(threads, || check(&model, DType::F64, 1e-13));
+            let model = Model { masked: MASKED, temperature: 0.5, ..model(map, components, vocab) };
+            on_threads(threads, || check(model, DType::F64, 1e-13));
         }
     }
 }
@@ -288,18 +250,18 @@ fn few_dimensions_agree_on_any_number_of_threads() {
 /// The pieces are dealt to threads in runs.
 #[test]
 fn many_pieces_agree() {
-    let model = Model::new(MapFunction::Plif { knots: 10_000, bound: 3.0 }, 3, 300);
-    check(&model, DType::F64, 1e-12);
-    check(&model, DType::F32, 1e-5);
+    let model = model(MapFunction::Plif { knots: 10_000, bound: 3.0 }, 3, 300);
+    check(model, DType::F64, 1e-12);
+    check(model, DType::F32, 1e-5);
 }
 
 #[test]
 fn several_tiles_agree() {
     for map in [MapFunction::Identity, MapFunction::SoftCap { cap: 2.5 }] {
-        for (components, vocab) in [(1, 700), (2, 512), (3, 700)] {
-            let model = Model { masked: true, ..Model::new(map, components, vocab) };
-            check(&model, DType::F64, 1e-13);
-            check(&model, DType::F32, 3e-6);
+        for (components, vocab) in [(0, 700), (2, 512), (3, 700)] {
+            let model = Model { masked: MASKED, ..model(map, components, vocab) };
+            check(model, DType::F64, 1e-13);
+            check(model, DType::F32, 3e-6);
         }
     }
 }
@@ -308,12 +270,12 @@ fn several_tiles_agree() {
 #[test]
 fn logits_of_any_size_agree() {
     for map in [MapFunction::Identity, MapFunction::Gss] {
-        for components in [1, 3] {
+        for components in [0, 3] {
             for (scale, prior_scale) in [(16.0, 1.0), (64.0, 64.0), (1024.0, 16.0), (8192.0, 1024.0)] {
-                let model = Model { scale, prior_scale, masked: true, ..Model::new(map, components, 300) };
+                let model = Model { scale, prior_scale, masked: MASKED, ..model(map, components, 300) };
                 // The portable body subtracts a normaliser as large as the logits.
-                check(&model, DType::F64, 2e-16 * scale.max(64.0) * 8.0);
-                check(&model, DType::F32, 1e-7 * scale.max(64.0) * 8.0);
+                check(model, DType::F64, 2e-16 * scale.max(64.0) * 8.0);
+                check(model, DType::F32, 1e-7 * scale.max(64.0) * 8.0);
             }
         }
     }
@@ -321,21 +283,21 @@ fn logits_of_any_size_agree() {
 
 /// A likelihood in chunks and one in a single chunk, and an objective with everything in it.
 fn everything(dtype: DType) -> ([Likelihood<Floats<Flex>>; 2], Goal) {
-    let model = Model { masked: true, ..Model::new(MapFunction::Plif { knots: 6, bound: 1.5 }, 3, 300) };
-    let (_, targets) = all_targets(&model, dtype).swap_remove(2);
-    let all = Objective { label_smoothing: 0.125, z_loss: 0.25, statistics: true, ..Objective::new(targets) };
-    ([model.input(dtype), model.whole(dtype)], all)
+    let model = Model { masked: MASKED, ..model(MapFunction::Plif { knots: 6, bound: 1.5 }, 3, 300) };
+    let model = of_type(model, dtype);
+    let (_, targets) = all_targets(&model).swap_remove(2);
+    (both(model), objective(targets, OPTIONS[4]))
 }
 
 /// The largest logit of a block may be far above those of the blocks before it.
 #[test]
 fn logits_that_grow_along_a_row_agree() {
     for map in [MapFunction::Identity, MapFunction::Sigsoftmax, MapFunction::Gss] {
-        for components in [1, 3] {
+        for components in [0, 3] {
             for scale in [64.0, 1024.0] {
-                let model = Model { scale, masked: true, ..Model::new(map, components, 1100) };
-                check(&model, DType::F64, 2e-16 * scale * 8.0);
-                check(&model, DType::F32, 1e-7 * scale * 8.0);
+                let model = Model { scale, masked: MASKED, ..model(map, components, 1100) };
+                check(model, DType::F64, 2e-16 * scale * 8.0);
+                check(model, DType::F32, 1e-7 * scale * 8.0);
             }
         }
     }
@@ -376,10 +338,7 @@ fn check_threads(input: &Likelihood<Floats<Flex>>, goal: &Goal, tolerance: f64, 
         let (first, second) = (on(threads), on(threads));
         assert_eq!(first, second, "{what}: two runs on {threads} threads differ");
         assert_eq!(first.1, words, "{what}, {threads} threads: likeliest words");
-        for (i, (got, want)) in first.0.iter().zip(&one).enumerate() {
-            let error = error(got, want);
-            assert!(error <= tolerance, "{what}, {threads} threads: part {i} is off by {error:e}");
-        }
+        assert_parts(&first.0, &one, tolerance, &format!("{what}, {threads} threads"));
     }
 }
 
@@ -387,102 +346,68 @@ fn check_threads(input: &Likelihood<Floats<Flex>>, goal: &Goal, tolerance: f64, 
 #[test]
 fn a_softmax_of_no_weight_leaves_the_target_its_gradient() {
     for (dtype, tolerance) in [(DType::F64, 1e-15), (DType::F32, 1e-7)] {
-        let model = Model { scale: 0.0, ..Model::new(MapFunction::Identity, 1, 32) };
-        let mut input = model.input(dtype);
+        let model = of_type(Model { scale: 0.0, vocab: 32, ..Model::PLAIN }, dtype);
+        let mut input = model.input();
         // log Σ e^b = −2, and 1 + 2 λ (−2) = 0.
         input.bias = Some(floats(vec![-2.0 - 32f64.ln(); 32], [32], dtype));
-        let goal =
-            Objective { z_loss: 0.25, ..Objective::new(Targets::Words(integers(model.words(), [TOKENS]))) };
+        let goal = objective(Targets::Words(words(&model)), OPTIONS[2]);
         let (got, _) = parts(&native(&input, &goal));
         let (want, _) = parts(&composed(&input, &goal));
-        for (got, want) in got.iter().zip(&want) {
-            assert!(error(got, want) <= tolerance, "{dtype:?}: {got:?} against {want:?}");
-        }
+        assert_parts(&got, &want, tolerance, &format!("{dtype:?}"));
         assert!(got[3].iter().any(|x| x.abs() > 0.1), "no gradient of the bias: {:?}", got[3]);
     }
 }
 
-/// The third token's loss is infinite, and nothing else is disturbed.
-fn check_infinite(made: &Made, otherwise: &Made, what: &str) {
-    let mut want = values(&otherwise.0.loss);
-    want[2] = f64::INFINITY;
-    assert_eq!(values(&made.0.loss), want, "{what}");
-    let gradients = made.1.clone().into_array();
-    assert!(gradients.iter().flatten().flat_map(values).all(f64::is_finite), "{what}");
-}
-
+/// Be it a masked word, or a distribution that has some of one.
 #[test]
 fn a_masked_target_has_an_infinite_loss_and_disturbs_no_other() {
     for map in MapFunction::examples() {
-        for components in [1, 3] {
-            let model = Model { masked: true, ..Model::new(map, components, 41) };
-            let input = model.input(DType::F32);
-            let mut words = model.words();
-            words[2] = 20;
-            for (options, label_smoothing, z_loss, statistics) in OPTIONS {
-                let goal = |words: Vec<i64>| {
-                    let targets = Targets::Words(integers(words, [TOKENS]));
-                    Objective { label_smoothing, z_loss, statistics, ..Objective::new(targets) }
-                };
-                let what = format!("{map:?}, {components}, {options}");
-                let made = native(&input, &goal(words.clone()));
-                check_infinite(&made, &native(&input, &goal(model.words())), &what);
-                let row = values(made.1.weight.as_ref().unwrap())[20 * WIDTH..21 * WIDTH].to_vec();
-                assert_eq!(row, [0.0; WIDTH], "{what}");
+        for components in [0, 3] {
+            let model = of_type(Model { masked: MASKED, ..model(map, components, 41) }, DType::F32);
+            let input = model.input();
+            // Of the third token.
+            let mut ids: Vec<i64> = words(&model).into_data().iter().collect();
+            ids[2] = 20;
+            let mut rows = values(&distributions(&model));
+            rows[2 * model.vocab + 20] = 1.0 / 64.0;
+            let rows = floats(rows, [TOKENS, model.vocab], DType::F32);
+            let soft = |rows| Targets::Distributions { words: words(&model), rows };
+            let cases = [
+                ("word", Targets::Words(words(&model)), Targets::Words(integers(ids, [TOKENS]))),
+                ("distribution", soft(distributions(&model)), soft(rows)),
+            ];
+            for (kind, possible, impossible) in cases {
+                for options in OPTIONS {
+                    let what = format!("{map:?}, {components}, {kind}, {}", options.0);
+                    let mut want = values(&native(&input, &objective(possible.clone(), options)).0.loss);
+                    want[2] = f64::INFINITY;
+                    let (scores, gradients) = native(&input, &objective(impossible.clone(), options));
+                    assert_eq!(values(&scores.loss), want, "{what}");
+                    let row = values(gradients.weight.as_ref().unwrap())[20 * WIDTH..21 * WIDTH].to_vec();
+                    assert_eq!(row, [0.0; WIDTH], "{what}");
+                    let gradients = gradients.into_array();
+                    assert!(gradients.iter().flatten().flat_map(values).all(f64::is_finite), "{what}");
+                }
             }
         }
     }
 }
 
-/// Whatever a distribution has of a masked word is as impossible as a masked target.
-#[test]
-fn a_distribution_with_a_masked_word_has_an_infinite_loss_and_disturbs_no_other() {
-    for components in [1, 3] {
-        let model = Model { masked: true, ..Model::new(MapFunction::Identity, components, 41) };
-        let input = model.input(DType::F32);
-        let mut rows = values(&distributions(&model, DType::F32));
-        let masked = 2 * model.vocab + 20;
-        rows[masked] = 1.0 / 64.0;
-        let rows = floats(rows, [TOKENS, model.vocab], DType::F32);
-        for (options, label_smoothing, z_loss, statistics) in OPTIONS {
-            let made = |rows: &Floats<Flex>| {
-                let words = integers(model.words(), [TOKENS]);
-                let targets = Targets::Distributions { words, rows: rows.clone() };
-                let goal = Objective { label_smoothing, z_loss, statistics, ..Objective::new(targets) };
-                native(&input, &goal)
-            };
-            let otherwise = made(&distributions(&model, DType::F32));
-            check_infinite(&made(&rows), &otherwise, &format!("{components}, {options}"));
-        }
-    }
-}
-
-#[test]
-#[should_panic(expected = "distributions of shape Shape { dims: [5, 40] } for 5 tokens and 41 words")]
-fn distributions_over_other_words_are_refused() {
-    let model = Model::new(MapFunction::Identity, 1, 41);
-    let rows = tensor([TOKENS, 40], 1, 0.25, DType::F32);
-    let words = integers(model.words(), [TOKENS]);
-    Flex::score(model.input(DType::F32), Objective::new(Targets::Distributions { words, rows }), None);
-}
-
 #[test]
 fn what_is_not_a_number_shows_in_its_token_alone() {
-    for components in [1, 3] {
-        let model = Model::new(MapFunction::Identity, components, 300);
+    for components in [0, 3] {
+        let model = of_type(Model { components, vocab: 300, ..Model::PLAIN }, DType::F32);
         for number in [f64::NAN, f64::INFINITY] {
-            let mut input = model.input(DType::F32);
+            let mut input = model.input();
             let ContextSource::Given(contexts) = &mut input.contexts else { unreachable!() };
             let mut broken = values(contexts);
-            broken[2 * components * WIDTH] = number;
-            *contexts = floats(broken, [TOKENS * components, WIDTH], DType::F32);
-            for (options, label_smoothing, z_loss, statistics) in OPTIONS {
-                for (kind, targets) in all_targets(&model, DType::F32) {
-                    let goal = Objective { label_smoothing, z_loss, statistics, ..Objective::new(targets) };
-                    for (token, loss) in
-                        values(&Flex::score(input.clone(), goal, None).0.loss).iter().enumerate()
-                    {
-                        let what = format!("{components} components, {number}, {kind}, {options}");
+            broken[2 * components.max(1) * WIDTH] = number;
+            *contexts = floats(broken, [TOKENS * components.max(1), WIDTH], DType::F32);
+            for options in OPTIONS {
+                for (kind, targets) in all_targets(&model) {
+                    let scores = Flex::score(input.clone(), objective(targets, options), None).0;
+                    for (token, loss) in values(&scores.loss).iter().enumerate() {
+                        let what = format!("{components} components, {number}, {kind}, {}", options.0);
                         assert_eq!(loss.is_finite(), token != 2, "{what}: token {token} has {loss}");
                     }
                 }
@@ -492,22 +417,28 @@ fn what_is_not_a_number_shows_in_its_token_alone() {
 }
 
 #[test]
+#[should_panic(expected = "distributions of shape Shape { dims: [5, 40] } for 5 tokens and 41 words")]
+fn distributions_over_other_words_are_refused() {
+    let rows = tensor([TOKENS, 40], 1, 0.25, DType::F64);
+    let targets = Targets::Distributions { words: words(&Model::PLAIN), rows };
+    Flex::score(Model::PLAIN.input(), Objective::new(targets), None);
+}
+
+#[test]
 #[should_panic(expected = "values of bias, of shape")]
 fn a_bias_of_another_length_is_refused() {
-    let model = Model::new(MapFunction::Identity, 1, 41);
-    let mut input = model.input(DType::F32);
-    input.bias = Some(tensor([40], 1, 1.0, DType::F32));
-    Flex::score(input, Objective::new(Targets::Words(integers(model.words(), [TOKENS]))), None);
+    let bias = Some(tensor([40], 1, 1.0, DType::F64));
+    let input = Likelihood { bias, ..Model::PLAIN.input() };
+    Flex::score(input, Objective::new(Targets::Words(words(&Model::PLAIN))), None);
 }
 
 #[test]
 #[should_panic(expected = "target 41 at token 1 is outside the vocabulary 0..41")]
 fn a_listed_word_outside_of_the_vocabulary_is_refused() {
-    let model = Model::new(MapFunction::Identity, 1, 41);
     let targets = Targets::Teacher {
-        words: integers(model.words(), [TOKENS]),
+        words: words(&Model::PLAIN),
         ids: integers(vec![0, 1, 2, 41, 4, 5, 6, 7, 8, 9], [TOKENS, 2]),
-        probs: tensor([TOKENS, 2], 1, 0.25, DType::F32),
+        probs: tensor([TOKENS, 2], 1, 0.25, DType::F64),
     };
-    Flex::score(model.input(DType::F32), Objective::new(targets), None);
+    Flex::score(Model::PLAIN.input(), Objective::new(targets), None);
 }

@@ -18,7 +18,7 @@ pub(super) const VECTORS: Portable<8, 1> = Portable;
 pub(super) const TILES: Portable<32, 16> = Portable;
 
 /// An element of a factor, rounded; 0 outside.
-pub(super) fn element(factor: Factor<'_, f32>, row: usize, column: usize) -> bf16 {
+fn element(factor: Factor<'_, f32>, row: usize, column: usize) -> bf16 {
     if row >= factor.rows() || column >= factor.columns() {
         return bf16::ZERO;
     }

@@ -6,94 +6,23 @@ use burn::backend::Flex;
 use burn::tensor::DType;
 use highrank_kernels::{Floats, Precision};
 
-use crate::backends::testing::{floats, integers, on_threads, tensor, values};
+use crate::backends::testing::{Model, assert_each_close, integers, on_threads, tensor, values};
 use crate::likelihood::{LikelihoodKernels, portable};
-use crate::ops::{
-    Activation, ContextSource, Draw, Drawn, LatentArgs, Likelihood, LogProbs, MapFunction, Prediction,
-};
+use crate::ops::{ContextSource, Draw, Drawn, Likelihood, LogProbs, MapFunction, Prediction};
 
 const WIDTH: usize = 6;
+
+/// The width of the hidden states that a layer makes contexts of.
 const HIDDEN: usize = 5;
 
-/// What a likelihood is made of.
-#[derive(Debug, Clone, Copy)]
-struct Model {
-    map: MapFunction,
-    /// 0 for one component without a prior.
-    components: usize,
-    tokens: usize,
-    vocab: usize,
-    /// Of the decoder, and so of the logits.
-    scale: f64,
-    /// Whether a layer makes the contexts.
-    latent: bool,
-    masked: bool,
-    temperature: f64,
-    precision: Precision,
-    dtype: DType,
-    /// Tokens of a chunk.
-    chunk: usize,
+/// The masked words begin with this one where there are any.
+const MASKED: Option<usize> = Some(0);
+
+fn model(components: usize, tokens: usize, vocab: usize) -> Model {
+    Model { components, tokens, vocab, d: WIDTH, chunk: 3, ..Model::PLAIN }
 }
 
 impl Model {
-    fn new(components: usize, tokens: usize, vocab: usize) -> Self {
-        Self {
-            map: MapFunction::Identity,
-            components,
-            tokens,
-            vocab,
-            scale: 1.0,
-            latent: false,
-            masked: false,
-            temperature: 1.0,
-            precision: Precision::Full,
-            dtype: DType::F64,
-            chunk: 3,
-        }
-    }
-
-    fn masked_words(&self) -> Vec<usize> {
-        match self.masked {
-            // Also all words of a run.
-            true if self.vocab > 2100 => (0..3).chain(1000..2100).chain([self.vocab - 1]).collect(),
-            true => vec![0, 3, self.vocab - 1],
-            false => vec![],
-        }
-    }
-
-    fn input(&self) -> Likelihood<Floats<Flex>> {
-        let Self { map, tokens, vocab, dtype, .. } = *self;
-        let components = self.components.max(1);
-        let mut bias = values(&tensor([vocab], 4, 1.0, dtype));
-        self.masked_words().iter().for_each(|word| bias[*word] = f64::NEG_INFINITY);
-        let features = components * WIDTH;
-        let contexts = match self.latent {
-            false => ContextSource::Given(tensor([tokens * components, WIDTH], 1, 1.0, dtype)),
-            true => ContextSource::Latent(LatentArgs {
-                activation: Activation::Tanh,
-                d: WIDTH,
-                hidden: tensor([tokens, HIDDEN], 6, 1.0, dtype),
-                weight: tensor([HIDDEN, features], 7, 1.0, dtype),
-                bias: Some(tensor([features], 8, 1.0, dtype)),
-                mask: None,
-                precision: self.precision,
-            }),
-        };
-        Likelihood {
-            contexts,
-            // Not normalised, which nothing needs, but below 0.
-            log_prior: (self.components > 0)
-                .then(|| tensor([tokens, components], 2, 1.0, dtype).sub_scalar(1.0)),
-            weight: tensor([vocab, WIDTH], 3, self.scale, dtype),
-            bias: Some(floats(bias, [vocab], dtype)),
-            map,
-            map_params: (map.num_params() > 0).then(|| tensor([map.num_params()], 5, 1.0, dtype)),
-            temperature: self.temperature,
-            chunk_bytes: self.chunk * components * vocab * dtype.size().max(4),
-            precision: self.precision,
-        }
-    }
-
     /// The portable body's, in f64 where nothing is rounded.
     fn expected(&self, of: impl Fn(&Likelihood<Floats<Flex>>) -> Floats<Flex>) -> Vec<f64> {
         let input = self.input();
@@ -104,7 +33,7 @@ impl Model {
     }
 
     fn tolerance(&self) -> f64 {
-        match self.dtype {
+        match self.types[1] {
             DType::F64 => 1e-12,
             _ => 4e-6 * self.scale.max(1.0),
         }
@@ -112,14 +41,7 @@ impl Model {
 
     #[track_caller]
     fn assert_close(&self, got: &[f64], want: &[f64]) {
-        assert_eq!(got.len(), want.len(), "{self:?}");
-        for (i, (got, want)) in got.iter().zip(want).enumerate() {
-            let off = (got - want).abs() / want.abs().max(1.0);
-            assert!(
-                got == want || off <= self.tolerance(),
-                "{self:?}: element {i} is {got}, expected {want}"
-            );
-        }
+        assert_each_close(&format!("{self:?}"), got, want, self.tolerance());
     }
 
     fn log_probs(&self) -> Vec<f64> {
@@ -175,12 +97,12 @@ impl Model {
 fn every_map_agrees_with_the_portable_body() {
     for map in MapFunction::examples() {
         for components in [0, 1, 3] {
-            for masked in [false, true] {
-                for (temperature, latent) in [(1.0, true), (1.5, false)] {
-                    let model = Model { map, masked, temperature, latent, ..Model::new(components, 7, 333) };
+            for masked in [None, MASKED] {
+                for (temperature, d_hidden) in [(1.0, HIDDEN), (1.5, 0)] {
+                    let model = Model { map, masked, temperature, d_hidden, ..model(components, 7, 333) };
                     model.check();
                     model.check_draws();
-                    Model { dtype: DType::F32, ..model }.check();
+                    Model { types: [DType::F32; 2], ..model }.check();
                 }
             }
         }
@@ -192,7 +114,8 @@ fn rows_of_any_length_and_few_or_many_tokens_agree() {
     for tokens in [1, 2, 5, 70] {
         for vocab in [7, 64, 1023, 1024, 1025, 3500] {
             for components in [0, 4] {
-                let model = Model { masked: vocab > 7, chunk: 32, ..Model::new(components, tokens, vocab) };
+                let masked = MASKED.filter(|_| vocab > 7);
+                let model = Model { masked, chunk: 32, ..model(components, tokens, vocab) };
                 model.check();
                 model.check_draws();
             }
@@ -205,7 +128,8 @@ fn large_logits_and_faint_words_agree() {
     for scale in [32.0, 512.0] {
         for dtype in [DType::F32, DType::F64] {
             for components in [0, 3] {
-                Model { scale, dtype, masked: true, ..Model::new(components, 5, 2500) }.check();
+                let types = [dtype; 2];
+                Model { scale, types, masked: MASKED, ..model(components, 5, 2500) }.check();
             }
         }
     }
@@ -216,8 +140,8 @@ fn half_precision_and_rounded_products_agree() {
     for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
         for precision in [Precision::Full, Precision::Tf32, Precision::Bf16] {
             for components in [0, 3] {
-                let model = Model { dtype, precision, latent: true, ..Model::new(components, 5, 700) };
-                model.check();
+                let types = [dtype; 2];
+                Model { types, precision, d_hidden: HIDDEN, ..model(components, 5, 700) }.check();
             }
         }
     }
@@ -228,9 +152,8 @@ fn the_bits_do_not_depend_on_the_threads() {
     // Few tokens have rows long enough to be dealt to several threads.
     for (components, tokens, vocab) in [(0, 1, 33_000), (0, 5, 7_000), (3, 1, 11_000), (3, 30, 1_100)] {
         for dtype in [DType::F32, DType::F64] {
-            let map = MapFunction::Sigsoftmax;
-            let model =
-                Model { dtype, map, masked: true, chunk: 16, ..Model::new(components, tokens, vocab) };
+            let (types, map) = ([dtype; 2], MapFunction::Sigsoftmax);
+            let model = Model { types, map, masked: MASKED, chunk: 16, ..model(components, tokens, vocab) };
             let all = |threads| on_threads(threads, || (model.log_probs(), model.read()));
             let (want, read) = all(1);
             assert_eq!(want, read);
@@ -248,7 +171,7 @@ fn the_bits_do_not_depend_on_the_threads() {
 fn a_row_that_is_no_number_spoils_its_token_alone() {
     for components in [0, 3] {
         for bad in [f64::NAN, f64::INFINITY] {
-            let model = Model { masked: true, ..Model::new(components, 4, 1500) };
+            let model = Model { masked: MASKED, ..model(components, 4, 1500) };
             let spoil = |input: Likelihood<Floats<Flex>>| {
                 let contexts = tensor([4 * components.max(1), WIDTH], 1, 1.0, DType::F64);
                 let row = Floats::full([1, WIDTH], bad, &Default::default(), DType::F64);
@@ -276,7 +199,7 @@ fn a_row_that_is_no_number_spoils_its_token_alone() {
 #[test]
 fn nothing_is_drawn_where_all_words_are_masked() {
     for components in [0, 2] {
-        let model = Model::new(components, 3, 1200);
+        let model = model(components, 3, 1200);
         let masked = |input: Likelihood<Floats<Flex>>| {
             let bias = Floats::full([1200], f64::NEG_INFINITY, &Default::default(), DType::F64);
             Likelihood { bias: Some(bias), ..input }
@@ -291,7 +214,7 @@ fn nothing_is_drawn_where_all_words_are_masked() {
 #[test]
 fn words_are_drawn_as_often_as_they_are_probable() {
     const DRAWS: usize = 20_000;
-    let model = Model { masked: true, ..Model::new(0, 1, 40) };
+    let model = Model { masked: MASKED, ..model(0, 1, 40) };
     let probs: Vec<f64> = model.log_probs().iter().map(|x| x.exp()).collect();
     let mut input = model.input();
     let context = tensor([1, WIDTH], 1, 1.0, DType::F64);

@@ -1,44 +1,20 @@
 //! Products of every precision and factors of every type, against the portable body of the same precision.
 
-use std::sync::Arc;
-
 use burn::backend::Dispatch;
 
 use super::*;
-use crate::ops::{Activation, LatentArgs, LatentMask};
+use crate::ops::Activation;
 
 /// Sizes that are no multiples of anything; a chunk has three tokens, or all.
-#[derive(Debug, Clone, Copy)]
-struct Sizes {
-    tokens: usize,
-    components: usize,
-    vocab: usize,
-    d: usize,
-    /// Of the hidden state that a latent layer makes the contexts of, or 0.
-    d_hidden: usize,
-    /// Of that layer.
-    activation: Activation,
-    /// All tokens are in one chunk.
-    is_whole: bool,
-}
+const GIVEN: Model = Model { tokens: 7, vocab: 301, d: 33, scale: 0.5, chunk: 3, ..Model::PLAIN };
 
-const GIVEN: Sizes = Sizes {
-    tokens: 7,
-    components: 1,
-    vocab: 301,
-    d: 33,
-    d_hidden: 0,
-    activation: Activation::Tanh,
-    is_whole: false,
-};
+const LATENT: Model = Model { tokens: 8, components: 3, vocab: 203, d: 37, d_hidden: 29, ..GIVEN };
 
-const LATENT: Sizes = Sizes { tokens: 8, components: 3, vocab: 203, d: 37, d_hidden: 29, ..GIVEN };
-
-const SIZES: [Sizes; 6] = [
+const SIZES: [Model; 6] = [
     GIVEN,
-    Sizes { components: 3, vocab: 131, d: 18, ..GIVEN },
+    Model { components: 3, vocab: 131, d: 18, ..GIVEN },
     LATENT,
-    Sizes {
+    Model {
         tokens: 2,
         components: 5,
         vocab: 75,
@@ -47,8 +23,8 @@ const SIZES: [Sizes; 6] = [
         activation: Activation::Residual,
         ..LATENT
     },
-    Sizes { tokens: 1, vocab: 40, d: 3, ..GIVEN },
-    Sizes { d: 10, activation: Activation::Linear, is_whole: true, ..LATENT },
+    Model { tokens: 1, vocab: 40, d: 3, ..GIVEN },
+    Model { d: 10, activation: Activation::Linear, chunk: 1000, ..LATENT },
 ];
 
 /// Of contexts or hidden state, and of the decoder; the layer's weight is of the former.
@@ -64,53 +40,9 @@ const TYPES: [[DType; 2]; 6] = [
 /// Of which the first leaves a row's gradient without a factor, and the other does not.
 const FORMS: [MapFunction; 2] = [MapFunction::Identity, MapFunction::SoftCap { cap: 4.0 }];
 
-fn input(
-    sizes: Sizes,
-    map: MapFunction,
-    [hidden, decoder]: [DType; 2],
-    precision: Precision,
-) -> Likelihood<Floats<Flex>> {
-    let Sizes { tokens, components, vocab, d, d_hidden, activation, is_whole } = sizes;
-    let features = components * d;
-    let contexts = match d_hidden {
-        0 => ContextSource::Given(tensor([tokens * components, d], 1, 1.0, hidden)),
-        _ => ContextSource::Latent(LatentArgs {
-            activation,
-            d,
-            hidden: tensor([tokens, d_hidden], 1, 1.0, hidden),
-            weight: tensor([d_hidden, features], 7, 0.5, hidden),
-            bias: Some(tensor([features], 8, 1.0, hidden)),
-            mask: Some(LatentMask {
-                values: mask(features, hidden),
-                rows: Arc::from([1, 0, 0, 1, 1, 0, 1, 0]),
-                first: 0,
-            }),
-            precision,
-        }),
-    };
-    let log_prior = tensor([tokens, components], 2, 1.0, decoder).sub_scalar(1.0);
-    Likelihood {
-        contexts,
-        log_prior: (components > 1).then_some(log_prior),
-        weight: tensor([vocab, d], 3, 0.5, decoder),
-        bias: Some(tensor([vocab], 4, 1.0, decoder)),
-        map,
-        map_params: (map.num_params() > 0).then(|| tensor([map.num_params()], 5, 1.0, decoder)),
-        temperature: 1.0,
-        chunk_bytes: if is_whole { 1 << 20 } else { 3 * components * vocab * decoder.size() },
-        precision,
-    }
-}
-
-/// Two rows of 0 and 2.
-fn mask(features: usize, dtype: DType) -> Floats<Flex> {
-    let x = tensor([2, features], 9, 1.0, dtype);
-    x.zeros_like().fill_where(x.at_least(-0.25), 2.0)
-}
-
-fn goal(sizes: Sizes, statistics: bool) -> Goal {
-    let words = (0..sizes.tokens).map(|token| (token * 31 % sizes.vocab) as i64).collect();
-    let targets = Targets::Words(integers(words, [sizes.tokens]));
+fn goal(model: &Model, statistics: bool) -> Goal {
+    let words = (0..model.tokens).map(|token| (token * 31 % model.vocab) as i64).collect();
+    let targets = Targets::Words(integers(words, [model.tokens]));
     let label_smoothing = if statistics { 0.125 } else { 0.0 };
     Objective { label_smoothing, z_loss: label_smoothing, statistics, ..Objective::new(targets) }
 }
@@ -132,11 +64,11 @@ fn composed_of_burns(input: &Likelihood<Floats<Flex>>, goal: &Goal) -> Made {
 
 /// What two correct programs may differ by: sums of f32 in another order round a number the other way, now and then; of the
 /// numbers behind a loss only contexts that a layer has made.
-fn tolerance(sizes: Sizes, types: [DType; 2], precision: Precision, is_loss: bool) -> f64 {
-    match (precision, is_loss) {
-        _ if types[1] == DType::F64 => 1e-13,
+fn tolerance(model: &Model, is_loss: bool) -> f64 {
+    match (model.precision, is_loss) {
+        _ if model.types[1] == DType::F64 => 1e-13,
         (Precision::Full, _) => 3e-6,
-        (_, true) if sizes.d_hidden == 0 => 1e-6,
+        (_, true) if model.d_hidden == 0 => 1e-6,
         (Precision::Tf32, true) => 1e-4,
         (Precision::Tf32, false) => 2e-4,
         (Precision::Bf16, true) => 8e-4,
@@ -146,22 +78,22 @@ fn tolerance(sizes: Sizes, types: [DType; 2], precision: Precision, is_loss: boo
 
 #[test]
 fn every_precision_and_type_agrees_with_the_portable_body() {
-    let cases = SIZES.into_iter().flat_map(|sizes| FORMS.map(|map| (sizes, map)));
-    for ((sizes, map), types) in cases.flat_map(|case| TYPES.map(|types| (case, types))) {
+    let cases = SIZES.into_iter().flat_map(|sizes| FORMS.map(|map| Model { map, ..sizes }));
+    for model in cases.flat_map(|case| TYPES.map(|types| Model { types, ..case })) {
         for precision in [Precision::Full, Precision::Tf32, Precision::Bf16] {
             for statistics in [false, true] {
-                let what = format!("{sizes:?}, {map:?}, {types:?}, {precision}, statistics {statistics}");
-                let (input, goal) = (input(sizes, map, types, precision), goal(sizes, statistics));
+                let model = Model { precision, ..model };
+                let what = format!("{model:?}, statistics {statistics}");
+                let (input, goal) = (model.input(), goal(&model, statistics));
                 let (got, _) = parts(&native(&input, &goal));
                 let (want, _) = parts(&composed_of_burns(&input, &goal));
                 assert_eq!(got.len(), want.len(), "{what}");
                 for (i, (got, want)) in got.iter().zip(&want).enumerate() {
-                    let error = error(got, want);
-                    let tolerance = tolerance(sizes, types, precision, i <= usize::from(statistics));
-                    assert!(error <= tolerance, "{what}: part {i} is off by {error:e}");
+                    let tolerance = tolerance(&model, i <= usize::from(statistics));
+                    assert_close(&format!("part {i} of {what}"), got, want, tolerance);
                 }
                 let (alone, _) = parts(&Flex::score(input, goal, None));
-                assert!(error(&alone[0], &got[0]) <= 1e-6, "{what}: loss without gradients");
+                assert_close(&format!("{what}: loss without gradients"), &alone[0], &got[0], 1e-6);
             }
         }
     }
@@ -177,12 +109,13 @@ fn mean_error(got: &[f64], want: &[f64]) -> f64 {
 #[test]
 fn rounded_gradients_are_no_worse_than_those_of_the_portable_body() {
     for (sizes, map) in SIZES.into_iter().flat_map(|sizes| FORMS.map(|map| (sizes, map))) {
-        let given = Sizes { d_hidden: 0, ..sizes };
-        let (goal, precision) = (goal(given, false), Precision::Bf16);
-        let rough = input(given, map, [DType::F32; 2], precision);
+        let precision = Precision::Bf16;
+        let given = Model { map, d_hidden: 0, ..sizes };
+        let goal = goal(&given, false);
+        let rough = Model { types: [DType::F32; 2], precision, ..given }.input();
         let made = native(&rough, &goal);
         let composed = composed_of_burns(&rough, &goal);
-        let mut exact = input(given, map, [DType::F64; 2], Precision::Full);
+        let mut exact = given.input();
         exact.weight = precision.rounded(exact.weight);
         exact.contexts = exact.contexts.map(|contexts| precision.rounded(contexts));
         let truth = composed_of_burns(&exact, &goal);
@@ -193,7 +126,7 @@ fn rounded_gradients_are_no_worse_than_those_of_the_portable_body() {
             let allowed = 0.5 * theirs - 1e-6..=1.25 * theirs + 2e-6;
             assert!(
                 allowed.contains(&got),
-                "{given:?}, {map:?}: part {i} is off by {got:e}, the portable by {theirs:e}"
+                "{given:?}: part {i} is off by {got:e}, the portable by {theirs:e}"
             );
         }
     }
@@ -205,9 +138,9 @@ fn any_number_of_threads_makes_the_same() {
         // Sums of another order may round a number the other way.
         for (precision, tolerance) in [(Precision::Full, 2e-6), (Precision::Bf16, 2e-4)] {
             for map in [MapFunction::Identity, MapFunction::Gss] {
-                let input = input(sizes, map, [DType::F32; 2], precision);
-                let goal = goal(sizes, map == MapFunction::Identity);
-                check_threads(&input, &goal, tolerance, &format!("{sizes:?}, {map:?}, {precision}"));
+                let model = of_type(Model { map, precision, ..sizes }, DType::F32);
+                let goal = goal(&model, map == MapFunction::Identity);
+                check_threads(&model.input(), &goal, tolerance, &format!("{model:?}"));
             }
         }
     }

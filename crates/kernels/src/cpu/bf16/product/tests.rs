@@ -4,10 +4,11 @@ use burn::tensor::bf16;
 use faer::MatMut;
 
 use super::super::PANEL;
-use super::super::portable::{Portable, TILES, VECTORS, element};
+use super::super::portable::{Portable, TILES, VECTORS};
 use super::*;
 use crate::cpu::matrix::Matrix;
-use crate::cpu::matrix::testing::{KINDS, Values};
+use crate::Precision;
+use crate::cpu::matrix::testing::{KINDS, Values, assert_sums, sums};
 
 /// That of vectors and of the twins.
 const DEPTH: usize = 320;
@@ -37,15 +38,8 @@ fn check<I: Instructions>(unit: I) {
             let b_kind = KINDS[(case + index) % 4];
             let accumulate = (case + index).is_multiple_of(3);
             let (a, b) = (a.factor(a_kind), b.factor(b_kind));
-            let sums: Vec<(f64, f64)> = (0..rows * columns)
-                .map(|i| {
-                    let before = if accumulate { (i % 5) as f64 } else { 0.0 };
-                    let products = (0..depth).map(|k| {
-                        f64::from(element(a, i / columns, k)) * f64::from(element(b, k, i % columns))
-                    });
-                    products.fold((before, before), |(sum, size), x| (sum + x, size + x.abs()))
-                })
-                .collect();
+            let before = |i: usize| if accumulate { (i % 5) as f64 } else { 0.0 };
+            let want = sums([a, b], Precision::Bf16, before);
             // Each way to go about it, whichever would be taken for the size.
             for way in 0..6 {
                 let mut out: Vec<f32> = (0..rows * columns).map(|i| (i % 5) as f32).collect();
@@ -63,13 +57,9 @@ fn check<I: Instructions>(unit: I) {
                         multiply_packed(unit, target, a, Right::pack(unit, b, &mut words), accumulate);
                     }
                 }
-                for (i, (got, (want, size))) in out.into_iter().zip(&sums).enumerate() {
-                    let error = (f64::from(got) - want).abs();
-                    assert!(
-                        error <= 1e-6 * size,
-                        "{rows} × {depth} × {columns}, {a_kind:?} {b_kind:?}, way {way}, place {i}: {got} for {want}"
-                    );
-                }
+                let size = format!("{rows} × {depth} × {columns}");
+                let what = format_args!("{size}, {a_kind:?} {b_kind:?}, way {way}");
+                assert_sums(&out, &want, 1e-6, what);
             }
         }
     }
