@@ -9,10 +9,12 @@
 
 use core::ops::Range;
 
+use faer::MatMut;
 use pulp::{Arch, Simd, WithSimd};
 
+use super::blocked::Room;
 use super::vectors::of_height;
-use super::{Buffer, Factor, Matrix, Real, share};
+use super::{Buffer, Factor, Real, share};
 
 /// Bytes of a tile: it stays in the first-level cache, with a run of the rows that meet it.
 const TILE: usize = 32 << 10;
@@ -50,16 +52,13 @@ impl<T: Real> FewColumns<T> {
     pub fn new<'a>(matrix: impl Into<Factor<'a, T>>) -> Self {
         let matrix = matrix.into();
         let mut made = Self::zeros(matrix.rows(), matrix.columns());
-        let (all, tile) = (made.rows, made.tile);
-        let tiles = made.values.chunks_mut(made.columns.max(1) * tile);
+        let (all, columns, tile) = (made.rows, made.columns, made.tile);
+        let tiles = made.values.chunks_mut(columns.max(1) * tile);
         share(tiles.enumerate(), |(number, values)| {
-            let rows = number * tile..all.min((number + 1) * tile);
-            for (j, column) in values.chunks_exact_mut(tile).enumerate() {
-                match matrix {
-                    Factor::Wide(matrix) => fill(column, matrix, rows.clone(), j, |x| x),
-                    Factor::Short(matrix) => fill(column, matrix, rows.clone(), j, |x| T::of(x.to_f64())),
-                }
-            }
+            let block = matrix.block(number * tile..all.min((number + 1) * tile), 0..columns);
+            let mut room = Room::new(block, None, block.rows() * columns);
+            let values = MatMut::from_column_major_slice_mut(values, tile, columns);
+            values.subrows_mut(0, block.rows()).copy_from(room.stage(block, None));
         });
         made
     }
@@ -124,20 +123,6 @@ impl<T: Real> FewColumns<T> {
                 }
             }
         });
-    }
-}
-
-/// Some of a column, as `number` makes its numbers.
-fn fill<T: Real, U: Copy>(
-    out: &mut [T],
-    matrix: Matrix<'_, U>,
-    rows: Range<usize>,
-    column: usize,
-    number: impl Fn(U) -> T,
-) {
-    match matrix.is_transposed() {
-        true => out.iter_mut().zip(&matrix.line(column)[rows]).for_each(|(out, x)| *out = number(*x)),
-        false => out.iter_mut().zip(rows).for_each(|(out, row)| *out = number(matrix.line(row)[column])),
     }
 }
 

@@ -2,6 +2,7 @@ use burn::tensor::bf16;
 
 use super::*;
 use crate::Precision;
+use crate::cpu::Matrix;
 use crate::cpu::matrix::testing::{assert_sums, sums};
 
 /// Small whole numbers, whose sums of products are exact.

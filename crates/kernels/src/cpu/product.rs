@@ -28,16 +28,6 @@ const PACKED: usize = 4 << 20;
 /// Rows or columns that the inner product is packed for at a time, by `faer`.
 const DEPTH: usize = 512;
 
-/// Writes `a · b` to `out`, row-major, or adds it to what is there; on all threads of the current pool.
-///
-/// The result does not depend on which thread makes which part.
-///
-/// # Panics
-/// If the sizes do not fit.
-pub fn multiply<T: Real>(out: &mut [T], a: Matrix<'_, T>, b: Matrix<'_, T>, accumulate: bool) {
-    multiply_rounded(out, a, b, accumulate, Precision::Full);
-}
-
 /// Writes `a · b` to `out`, row-major, or adds it to what is there, of factors rounded to `precision`; on all threads of
 /// the current pool.
 ///
@@ -240,9 +230,9 @@ mod tests {
         let b = [1.0, 0.0, 0.0, 1.0, 1.0, 1.0];
         let (a, b) = (Matrix::new(&a, 3, 2).t(), Matrix::new(&b, 3, 2));
         let mut out = [10.0, 20.0, 30.0, 40.0];
-        multiply(&mut out, a, b, true);
+        multiply_rounded(&mut out, a, b, true, Precision::Full);
         assert_eq!(out, [14.0, 25.0, 40.0, 51.0]);
-        multiply(&mut out, a, b, false);
+        multiply_rounded(&mut out, a, b, false, Precision::Full);
         assert_eq!(out, [4.0, 5.0, 10.0, 11.0]);
     }
 
@@ -361,6 +351,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "columns of the first, rows of the second")]
     fn sizes_that_do_not_fit_are_refused() {
-        multiply(&mut [0f32; 4], Matrix::new(&[0.0; 6], 2, 3), Matrix::new(&[0.0; 4], 2, 2), false);
+        let (a, b) = (Matrix::new(&[0.0; 6], 2, 3), Matrix::new(&[0.0; 4], 2, 2));
+        multiply_rounded(&mut [0f32; 4], a, b, false, Precision::Full);
     }
 }

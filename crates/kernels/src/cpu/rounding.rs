@@ -36,11 +36,7 @@ fn nearest<T: Real + Number>(mut tensor: FlexTensor, digits: u32) -> FlexTensor 
         };
     }
     if let Some(values) = tensor.try_storage_mut::<T>() {
-        let work = |block: &mut [T]| block.iter_mut().for_each(|x| *x = x.nearest(digits));
-        match values.len() > BLOCK {
-            true => share(values.chunks_mut(BLOCK), work),
-            false => work(values),
-        }
+        share(values.chunks_mut(BLOCK), |block| block.iter_mut().for_each(|x| *x = x.nearest(digits)));
         return tensor;
     }
     let values = copied(tensor.storage::<T>(), digits);
@@ -50,13 +46,9 @@ fn nearest<T: Real + Number>(mut tensor: FlexTensor, digits: u32) -> FlexTensor 
 
 fn copied<T: Real + Number>(values: &[T], digits: u32) -> Buffer<T> {
     let mut out = Buffer::new(values.len());
-    let work = |(out, values): (&mut [T], &[T])| {
+    share(out.chunks_mut(BLOCK).zip(values.chunks(BLOCK)), |(out, values)| {
         out.iter_mut().zip(values).for_each(|(out, x)| *out = x.nearest(digits));
-    };
-    match values.len() > BLOCK {
-        true => share(out.chunks_mut(BLOCK).zip(values.chunks(BLOCK)), work),
-        false => work((&mut out, values)),
-    }
+    });
     out
 }
 

@@ -6,8 +6,8 @@ use faer::MatMut;
 use super::super::PANEL;
 use super::super::portable::{Portable, TILES, VECTORS};
 use super::*;
-use crate::cpu::matrix::Matrix;
 use crate::Precision;
+use crate::cpu::matrix::Matrix;
 use crate::cpu::matrix::testing::{KINDS, Values, assert_sums, sums};
 
 /// That of vectors and of the twins.
