@@ -55,27 +55,37 @@ pub(super) fn run<T: Real>(
         _ => {
             let targets = TargetTable::new(input, objective, &call.logits);
             let upstream = upstream.as_ref().map(values);
-            let made = Made {
-                loss: &mut loss,
-                statistics: &mut statistics,
-                log_probs: &mut log_probs,
-                gradients: gradients.as_mut(),
-            };
             let model = match &objective.targets {
                 Targets::Model { teacher, .. } => Some(&**teacher),
                 _ => None,
             };
             // Another head's logits are made chunk by chunk.
-            let few_dimensions = if model.is_some() {
-                None
-            } else {
-                FewDimensions::new(input, &call, made.gradients.as_deref())
+            let few_dimensions = match model {
+                Some(_) => None,
+                None => FewDimensions::new(input, &call, gradients.as_ref()),
             };
+            let mut d_log_prior = gradients.as_mut().and_then(|gradients| gradients.log_prior.take());
+            let all = TokenRows {
+                start: 0,
+                rows: &mut [],
+                scales: &mut [],
+                loss: &mut loss,
+                statistics: &mut statistics,
+                log_probs: &mut log_probs,
+                model: &[],
+                d_log_prior: d_log_prior.as_deref_mut().unwrap_or_default(),
+                gates: None,
+                components: call.components,
+            };
+            let made = gradients.as_mut();
             in_pool(|| {
-                let mut score = Score::new(&call, &targets, model, upstream, made, few_dimensions);
+                let mut score = Score::new(&call, &targets, model, upstream, all, made, few_dimensions);
                 sweep::run(&call, &mut score);
                 score.finish();
             });
+            if let Some(gradients) = &mut gradients {
+                gradients.log_prior = d_log_prior;
+            }
         }
     }
     let mut gradients = gradients.map(|gradients| gradient_tensors(input, gradients)).unwrap_or_default();
@@ -99,25 +109,16 @@ fn no_word_left<T: Real>(loss: &mut [T], statistics: &mut [T]) {
     }
 }
 
-/// Where to write what is made of all tokens.
-struct Made<'c, T> {
-    /// `[N]`
-    loss: &'c mut [T],
-    /// `[N, Statistic::COUNT]`, or nothing.
-    statistics: &'c mut [T],
-    /// As [`Scores::listed`], or nothing.
-    log_probs: &'c mut [T],
-    /// Those that are wanted; none without an upstream gradient.
-    gradients: Option<&'c mut Gradients<Buffer<T>>>,
-}
-
 /// Scores all tokens that it is shown.
 struct Score<'c, T> {
     call: &'c Call<'c, T>,
     workers: Workers<'c, T>,
     /// The other head whose distributions are the targets.
     model: Option<&'c Likelihood<Floats<Flex>>>,
-    made: Made<'c, T>,
+    /// The tokens that are still to come, without rows.
+    rest: TokenRows<'c, T>,
+    /// Those that are wanted, but for that of the log-priors; none without an upstream gradient.
+    gradients: Option<&'c mut Gradients<Buffer<T>>>,
     form: GradientForm,
     /// Where the decoder has few; then there are no chunks.
     few_dimensions: Option<FewDimensions<T>>,
@@ -135,10 +136,10 @@ impl<'c, T: Real> Score<'c, T> {
         targets: &'c TargetTable<T>,
         model: Option<&'c Likelihood<Floats<Flex>>>,
         upstream: Option<&'c [T]>,
-        made: Made<'c, T>,
+        rest: TokenRows<'c, T>,
+        gradients: Option<&'c mut Gradients<Buffer<T>>>,
         few_dimensions: Option<FewDimensions<T>>,
     ) -> Self {
-        let gradients = &made.gradients;
         let chunk = if few_dimensions.is_some() { 0 } else { call.chunk };
         let (form, rows) = (GradientForm::at::<T>(call.precision), chunk * call.components);
         let has_d_decoder = gradients.as_ref().is_some_and(|gradients| gradients.weight.is_some());
@@ -148,7 +149,8 @@ impl<'c, T: Real> Score<'c, T> {
             call,
             workers: Workers::new(call, targets, upstream, has_d_bias, form),
             model,
-            made,
+            rest,
+            gradients,
             form,
             few_dimensions,
             logits: Buffer::new(rows * call.logits.vocab),
@@ -159,7 +161,7 @@ impl<'c, T: Real> Score<'c, T> {
 
     /// After the last chunk: makes the gradients that are sums over all rows.
     fn finish(self) {
-        if let Some(gradients) = self.made.gradients {
+        if let Some(gradients) = self.gradients {
             if let (Some(few), Some(d_decoder)) = (&self.few_dimensions, &mut gradients.weight) {
                 few.finish(d_decoder);
             }
@@ -184,21 +186,8 @@ impl<T: Real> Visitor<T> for Score<'_, T> {
         let masked = self.workers.targets.has_teacher.then_some(&*call.logits.masked);
         let teacher =
             self.model.map(|model| Teacher::new(model.slice(tokens.start, tokens.end), vocab, masked));
-        let Made { loss, statistics, log_probs, gradients } = &mut self.made;
-        let d_log_prior = gradients.as_mut().and_then(|gradients| gradients.log_prior.as_deref_mut());
-        let columns = log_probs.len() / call.tokens;
-        let of_tokens = TokenRows {
-            start: tokens.start,
-            rows: &mut [],
-            scales: &mut [],
-            loss: &mut loss[tokens.clone()],
-            statistics: part(statistics, &tokens, Statistic::COUNT),
-            log_probs: part(log_probs, &tokens, columns),
-            model: teacher.as_ref().map_or(&[], Teacher::rows),
-            d_log_prior: part(d_log_prior.unwrap_or_default(), &tokens, components),
-            gates: None,
-            components,
-        };
+        let model = teacher.as_ref().map_or(&[][..], Teacher::rows);
+        let of_tokens = TokenRows { model, ..self.rest.take(tokens.len()) };
         if let Some(few) = &mut self.few_dimensions {
             return few.score(&mut self.workers, of_tokens, contexts);
         }
@@ -206,14 +195,15 @@ impl<T: Real> Visitor<T> for Score<'_, T> {
         self.workers.score(TokenRows {
             rows: &mut *logits,
             scales: &mut *scales,
+            loss: &mut *of_tokens.loss,
             gates: contexts.gates,
             ..of_tokens
         });
-        if let Some(teacher) = teacher {
-            teacher.finish(&mut self.made.loss[tokens.clone()]);
+        if let Some(teacher) = &teacher {
+            teacher.finish(of_tokens.loss);
         }
 
-        let Some(gradients) = &mut self.made.gradients else { return };
+        let Some(gradients) = &mut self.gradients else { return };
         let gradient = form.factor(logits, rows, vocab);
         if let Some(d_contexts) = contexts.d_contexts {
             multiply_rounded(d_contexts, gradient, call.decoder, false, precision);
@@ -236,13 +226,8 @@ impl<T: Real> Visitor<T> for Score<'_, T> {
     }
 
     fn gradients(&mut self) -> Option<&mut Gradients<Buffer<T>>> {
-        self.made.gradients.as_deref_mut()
+        self.gradients.as_deref_mut()
     }
-}
-
-/// The part of some tokens in what has so many values of each, or nothing.
-fn part<'a, T>(all: &'a mut [T], tokens: &Range<usize>, width: usize) -> &'a mut [T] {
-    if all.is_empty() { all } else { &mut all[tokens.start * width..tokens.end * width] }
 }
 
 /// Rows of `d` values times a number each.
