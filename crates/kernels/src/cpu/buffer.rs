@@ -56,7 +56,8 @@ impl Pool {
         Self { idle: VecDeque::new(), requests: 0, kept: 0, used: 0, peaks: [0; 2] }
     }
 
-    /// The smallest idle memory of `lines` to twice as many lines, if there is any, and what is idle for too long.
+    /// Lends the smallest idle memory of `lines` to twice as many lines, if there is any, otherwise counts as many new ones; and
+    /// what is idle for too long.
     fn take(&mut self, lines: usize) -> (Option<Vec<Line>>, Vec<Vec<Line>>) {
         self.requests += 1;
         if self.requests.is_multiple_of(PATIENCE) {
@@ -67,13 +68,10 @@ impl Pool {
         let best = candidates.min_by_key(|(_, (_, memory))| memory.len()).map(|(index, _)| index);
         let found = best.and_then(|index| self.idle.remove(index)).map(|(_, memory)| memory);
         self.kept -= found.as_ref().map_or(0, Vec::len);
-        (found, self.shrink())
-    }
-
-    /// Counts memory that is now in use.
-    fn lend(&mut self, lines: usize) {
-        self.used += lines;
+        let idle = self.shrink();
+        self.used += found.as_ref().map_or(lines, Vec::len);
         self.peaks[0] = self.peaks[0].max(self.used);
+        (found, idle)
     }
 
     /// Keeps memory that is no longer in use; what is too much.
@@ -124,9 +122,7 @@ impl Memory {
             return Self(vec![Line::zeroed(); lines]);
         }
         let (found, _idle) = pool().take(lines);
-        let memory = found.unwrap_or_else(|| vec![Line::zeroed(); lines]);
-        pool().lend(memory.len());
-        Self(memory)
+        Self(found.unwrap_or_else(|| vec![Line::zeroed(); lines]))
     }
 }
 
@@ -264,9 +260,7 @@ mod tests {
 
     /// A request, served from the pool or not.
     fn request(pool: &mut Pool, lines: usize) -> Vec<Line> {
-        let found = pool.take(lines).0.unwrap_or_else(|| vec![Line::zeroed(); lines]);
-        pool.lend(found.len());
-        found
+        pool.take(lines).0.unwrap_or_else(|| vec![Line::zeroed(); lines])
     }
 
     #[test]
