@@ -120,14 +120,7 @@ impl<T: Real> Visitor<T> for Predict<'_, T> {
         }
         let Self { call, is_mixture, .. } = *self;
         let (of_token, vocab) = (call.rows_of_token(), call.logits.vocab);
-        let log_prior = call.log_prior.filter(|_| is_mixture);
-        let chunk = ChunkRows {
-            logits: &call.logits,
-            first: tokens.start,
-            tokens: tokens.len(),
-            of_token,
-            log_prior: log_prior.map_or(&[], |all| &all[tokens.start * of_token..tokens.end * of_token]),
-        };
+        let chunk = ChunkRows { call, logits: &call.logits, of_token, tokens: tokens.clone() };
         let span = tokens.start * vocab..tokens.end * vocab;
         let in_chunk = (span.len() * of_token).min(self.logits.len());
         let logits = &mut self.logits[..in_chunk];

@@ -1,10 +1,13 @@
 //! A chunk's rows, spread over threads: by tokens, and by runs of words as well where there are few tokens.
 
+use core::ops::Range;
+
 use highrank_kernels::cpu::{Buffer, Real, share, share_with};
 use highrank_kernels::vectorised;
 use pulp::Arch;
 
 use super::super::all_words::RUN;
+use super::super::call::Call;
 use super::super::mapped_logits::MappedLogits;
 use super::draw::pick;
 use super::mixture::{Weight, mix, weigh};
@@ -19,26 +22,19 @@ const GRAIN: usize = 1 << 15;
 
 /// A run of tokens whose products with the decoder have been made.
 pub(super) struct ChunkRows<'a, T> {
+    pub(super) call: &'a Call<'a, T>,
     pub(super) logits: &'a MappedLogits<'a, T>,
-    /// The first token.
-    pub(super) first: usize,
-    pub(super) tokens: usize,
     /// Rows of each token.
     pub(super) of_token: usize,
-    /// Of the tokens, `[tokens, of_token]`; nothing where rows are not mixed.
-    pub(super) log_prior: &'a [T],
+    pub(super) tokens: Range<usize>,
 }
 
 impl<T: Real> ChunkRows<'_, T> {
     /// Whether threads share the rows: there are too few tokens for each thread to have some of its own.
     fn is_thin(&self) -> bool {
         let threads = rayon::current_num_threads();
-        threads > 1 && self.tokens < 2 * threads && self.tokens * self.of_token * self.logits.vocab >= GRAIN
-    }
-
-    /// The log-priors of the chunk's token `n`.
-    fn log_prior(&self, n: usize) -> &[T] {
-        &self.log_prior[n * self.of_token..(n + 1) * self.of_token]
+        let tokens = self.tokens.len();
+        threads > 1 && tokens < 2 * threads && tokens * self.of_token * self.logits.vocab >= GRAIN
     }
 
     /// Does `work` for each of a token's jobs: threads share them if they share the chunk's rows.
@@ -82,7 +78,7 @@ impl<T: Real> ChunkRows<'_, T> {
         share(rows.chunks_exact_mut(self.logits.vocab).enumerate(), |(n, row)| {
             let whole = LogSumExp::of(&self.step(row, Step::Measure));
             self.step(row, Step::Normalise(whole));
-            read(self.first + n, row);
+            read(self.tokens.start + n, row);
         });
     }
 
@@ -98,7 +94,9 @@ impl<T: Real> ChunkRows<'_, T> {
         let (logits, arch) = (self.logits, Arch::new());
         let sums = self.step(rows, Step::Exponentials);
         let mut weights = vec![Weight::default(); sums.len()];
-        weigh(&sums, self.log_prior(n), &mut weights);
+        let first = (self.tokens.start + n) * self.of_token;
+        let log_prior = &self.call.log_prior.expect("of a mixture")[first..first + self.of_token];
+        weigh(&sums, log_prior, &mut weights);
         let runs = out.chunks_mut(RUN).zip(weights.chunks_exact(self.of_token)).enumerate();
         let rows = &*rows;
         self.each(runs, |(i, (out, weights))| {
@@ -122,7 +120,7 @@ impl<T: Real> ChunkRows<'_, T> {
             || Buffer::new(vocab),
             |out, (n, rows)| {
                 self.mixture(n, rows, out);
-                read(self.first + n, out);
+                read(self.tokens.start + n, out);
             },
         );
     }
