@@ -2,16 +2,12 @@
 //!
 //! [`GatedArgs`](crate::ops::GatedArgs) has the formula, and the portable body its gradient.
 
-use core::ops::Range;
-
-use burn::backend::Flex;
-use highrank_kernels::Floats;
 use highrank_kernels::cpu::{LANES, Real, share};
 use highrank_kernels::vectorised;
 use pulp::Arch;
 
 use super::row::{Lanes, total};
-use super::tensors::{take, values};
+use super::tensors::take;
 use crate::ops::GatedArgs;
 
 /// The inner nodes of the tree of gates.
@@ -32,35 +28,20 @@ pub(super) struct TokenSums<T> {
 /// The products of a run of tokens, and what else the gates of their words are made of.
 pub(super) struct GateRows<'a, T> {
     /// `π̄`, `[tokens, 4]`
-    prior: &'a [T],
+    pub(super) prior: &'a [T],
     /// The part of a token's gate logits that all words share, `[tokens, 3]`
-    base: &'a [T],
+    pub(super) base: &'a [T],
     /// Of the words, `[3, S]`
-    bias: &'a [T],
+    pub(super) bias: &'a [T],
     /// `(h_j − h_4)ᵀ w_x`, in the end its gradient, `[tokens·3, S]`
-    products: &'a mut [T],
+    pub(super) products: &'a mut [T],
     /// `v_xᵀ t_j`, then `γ_j` as [`stored`] has it, in the end the gradient of the gate's logit, `[tokens·3, S]`
-    gates: &'a mut [T],
+    pub(super) gates: &'a mut [T],
     /// `[tokens]`, or nothing if no gradient is wanted.
-    sums: &'a mut [TokenSums<T>],
+    pub(super) sums: &'a mut [TokenSums<T>],
 }
 
-impl<'a, T: Real> GateRows<'a, T> {
-    /// Of some tokens, whose products have been made.
-    pub(super) fn new(
-        args: &'a GatedArgs<Floats<Flex>>,
-        tokens: Range<usize>,
-        products: &'a mut [T],
-        gates: &'a mut [T],
-        sums: &'a mut [TokenSums<T>],
-    ) -> Self {
-        let of = |tensor: &'a Floats<Flex>, width: usize| {
-            &values(tensor)[tokens.start * width..tokens.end * width]
-        };
-        let (prior, base) = (of(&args.inputs.prior, COMPONENTS), of(&args.inputs.base, GATES));
-        Self { prior, base, bias: values(&args.inputs.bias), products, gates, sums }
-    }
-
+impl<T: Real> GateRows<'_, T> {
     /// Takes the first tokens, or as many as there are.
     pub(super) fn take(&mut self, tokens: usize) -> Self {
         let numbers = tokens * self.bias.len();

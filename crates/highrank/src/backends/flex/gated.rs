@@ -71,21 +71,15 @@ impl<'a, T: Real> Gated<'a, T> {
 
     /// Some tokens' `π̄` and contexts, and their sizes.
     fn mixture(&self, tokens: &Range<usize>) -> (mix::Sizes, &'a [T], &'a [T]) {
-        let d = self.args.d_embedding();
-        let sizes = mix::Sizes { tokens: tokens.len(), components: COMPONENTS, d };
-        let of = |width: usize| tokens.start * width..tokens.end * width;
-        (
-            sizes,
-            &values(&self.args.inputs.prior)[of(COMPONENTS)],
-            &values(&self.args.inputs.latent)[of(COMPONENTS * d)],
-        )
+        let GatedInputs { prior, latent, .. } = &self.args.inputs;
+        let sizes = mix::Sizes { tokens: tokens.len(), components: COMPONENTS, d: self.args.d_embedding() };
+        (sizes, rows_of(prior, tokens), rows_of(latent, tokens))
     }
 
     /// Some tokens' features, `[tokens·3, G]`.
     fn features(&self, tokens: &Range<usize>) -> Matrix<'a, T> {
-        let d_gate = self.args.d_gate();
-        let span = tokens.start * GATES * d_gate..tokens.end * GATES * d_gate;
-        Matrix::new(&values(&self.args.inputs.features)[span], tokens.len() * GATES, d_gate)
+        let features = rows_of(&self.args.inputs.features, tokens);
+        Matrix::new(features, tokens.len() * GATES, self.args.d_gate())
     }
 
     /// `[S, G]`
@@ -101,7 +95,7 @@ impl<'a, T: Real> Gated<'a, T> {
 
     /// Both products of some tokens.
     pub(super) fn products(&mut self, tokens: Range<usize>) -> GateRows<'_, T> {
-        let GatedArgs { precision, .. } = *self.args;
+        let GatedArgs { inputs, precision } = self.args;
         let (d, rows) = (self.args.d_embedding(), tokens.len() * GATES);
         let count = rows * self.args.words();
         let (features, vectors, (_, _, latent)) =
@@ -116,10 +110,12 @@ impl<'a, T: Real> Gated<'a, T> {
         });
         let differences = Matrix::new(&*differences, rows, d);
         let (products, gates) = (&mut self.products[..count], &mut self.gates[..count]);
-        multiply_rounded(products, differences, self.decoder.t(), false, precision);
-        multiply_rounded(gates, features, vectors.t(), false, precision);
+        multiply_rounded(products, differences, self.decoder.t(), false, *precision);
+        multiply_rounded(gates, features, vectors.t(), false, *precision);
+        let (prior, base) = (rows_of(&inputs.prior, &tokens), rows_of(&inputs.base, &tokens));
         let count = tokens.len().min(self.sums.len());
-        GateRows::new(self.args, tokens, products, gates, &mut self.sums[..count])
+        let sums = &mut self.sums[..count];
+        GateRows { prior, base, bias: values(&inputs.bias), products, gates, sums }
     }
 
     /// Takes back the gradients that some tokens' rows have become: makes the tokens' gradients, and adds to those of words and,
@@ -181,4 +177,10 @@ impl<'a, T: Real> Gated<'a, T> {
             });
         }
     }
+}
+
+/// The values of some tokens in a matrix that has a row for each.
+fn rows_of<'a, T: Real>(matrix: &'a Floats<Flex>, tokens: &Range<usize>) -> &'a [T] {
+    let [_, width] = matrix.dims();
+    &values(matrix)[tokens.start * width..tokens.end * width]
 }
