@@ -58,12 +58,8 @@ pub fn tensor<T: Real, const D: usize>(values: Vec<T>, shape: [usize; D]) -> Fle
     FlexTensor::from_data(TensorData::new(values, shape))
 }
 
-/// The primitive of a tensor in row-major order, copied only if it is not so already.
-pub fn contiguous(tensor: &Floats<Flex>) -> FlexTensor {
-    tensor.primitive().to_contiguous()
-}
-
-/// As [`contiguous`], giving up the tensor: the result is the only owner of its memory if the tensor was.
+/// The primitive of a tensor in row-major order, copied only if it is not so already. It is the only owner of its memory if the
+/// tensor was.
 pub fn into_contiguous(tensor: Floats<Flex>) -> FlexTensor {
     tensor.into_primitive().to_contiguous()
 }

@@ -3,11 +3,11 @@
 
 use burn::backend::Flex;
 use highrank_kernels::Floats;
-use highrank_kernels::cpu::{Buffer, Real, contiguous, in_pool, share, slice};
+use highrank_kernels::cpu::{Buffer, Real, in_pool, share};
 use highrank_kernels::vectorised;
 use pulp::Arch;
 
-use super::tensors::{take, tensor_of};
+use super::tensors::{row_major, take, tensor_of, values};
 use crate::ops::{MixGradients, MixInputs, MixWanted};
 
 /// Values that a thread takes at a time, at least: some ten microseconds' work.
@@ -39,11 +39,11 @@ impl Sizes {
 }
 
 /// [`Kernels::mix`](crate::ops::Kernels::mix) of tensors of type `T`.
-pub(super) fn forward<T: Real>(prior: &Floats<Flex>, latent: &Floats<Flex>) -> Floats<Flex> {
-    let sizes = Sizes::of(prior, latent);
-    let [prior, latent] = [prior, latent].map(contiguous);
+pub(super) fn forward<T: Real>(prior: Floats<Flex>, latent: Floats<Flex>) -> Floats<Flex> {
+    let sizes = Sizes::of(&prior, &latent);
+    let [prior, latent] = [prior, latent].map(row_major);
     let mut out = Buffer::<T>::new(sizes.tokens * sizes.d);
-    in_pool(|| mixed(&sizes, slice(&prior), slice(&latent), &mut out));
+    in_pool(|| mixed(&sizes, values(&prior), values(&latent), &mut out));
     tensor_of(out, &[sizes.tokens, sizes.d])
 }
 
@@ -68,19 +68,19 @@ pub(super) fn mixed<T: Real>(sizes: &Sizes, prior: &[T], latent: &[T], out: &mut
 
 /// [`Kernels::mix_backward`](crate::ops::Kernels::mix_backward) of tensors of type `T`.
 pub(super) fn backward<T: Real>(
-    prior: &Floats<Flex>,
-    latent: &Floats<Flex>,
-    grad: &Floats<Flex>,
+    prior: Floats<Flex>,
+    latent: Floats<Flex>,
+    grad: Floats<Flex>,
     wanted: MixWanted,
 ) -> MixGradients<Floats<Flex>> {
-    let sizes = Sizes::of(prior, latent);
-    let [prior, latent, grad] = [prior, latent, grad].map(contiguous);
+    let sizes = Sizes::of(&prior, &latent);
+    let [prior, latent, grad] = [prior, latent, grad].map(row_major);
     let Sizes { tokens, components, d } = sizes;
     let widths = MixInputs { prior: components, latent: components * d };
     let mut made = wanted.zip(widths).map(|(wanted, width)| wanted.then(|| Buffer::<T>::new(tokens * width)));
     let into = MixInputs { prior: made.prior.as_deref_mut(), latent: made.latent.as_deref_mut() };
-    in_pool(|| pull_back(&sizes, slice(&prior), slice(&latent), slice(&grad), into));
-    made.zip(widths).map(|(values, width)| Some(tensor_of(values?, &[tokens, width])))
+    in_pool(|| pull_back(&sizes, values(&prior), values(&latent), values(&grad), into));
+    made.zip(widths).map(|(made, width)| Some(tensor_of(made?, &[tokens, width])))
 }
 
 /// Writes the gradients that there is room for, `[N, K]` and `[N, K·d]`, for that of all tokens' `h̄`, `[N, d]`.

@@ -86,8 +86,8 @@ impl Kernels for Flex {
 
     fn mix(prior: Floats<Self>, latent: Floats<Self>) -> Floats<Self> {
         match (prior.dtype(), latent.dtype()) {
-            (DType::F32, DType::F32) => mix::forward::<f32>(&prior, &latent),
-            (DType::F64, DType::F64) => mix::forward::<f64>(&prior, &latent),
+            (DType::F32, DType::F32) => mix::forward::<f32>(prior, latent),
+            (DType::F64, DType::F64) => mix::forward::<f64>(prior, latent),
             _ => portable::mix(prior, latent),
         }
     }
@@ -99,8 +99,8 @@ impl Kernels for Flex {
         wanted: MixWanted,
     ) -> MixGradients<Floats<Self>> {
         match (prior.dtype(), latent.dtype(), grad.dtype()) {
-            (DType::F32, DType::F32, DType::F32) => mix::backward::<f32>(&prior, &latent, &grad, wanted),
-            (DType::F64, DType::F64, DType::F64) => mix::backward::<f64>(&prior, &latent, &grad, wanted),
+            (DType::F32, DType::F32, DType::F32) => mix::backward::<f32>(prior, latent, grad, wanted),
+            (DType::F64, DType::F64, DType::F64) => mix::backward::<f64>(prior, latent, grad, wanted),
             _ => portable::mix_backward(prior, latent, grad, wanted),
         }
     }
