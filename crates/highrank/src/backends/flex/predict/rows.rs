@@ -11,7 +11,7 @@ use super::super::call::Call;
 use super::super::mapped_logits::MappedLogits;
 use super::draw::pick;
 use super::mixture::{Weight, mix, weigh};
-use super::runs::LogSumExp;
+use super::runs::{LogSumExp, Step};
 use crate::ops::Drawn;
 
 /// What log-probabilities are given to, with their token's number.
@@ -53,15 +53,7 @@ impl<T: Real> ChunkRows<'_, T> {
                                       first: usize,
                                       run: &'a mut [T],
                                       step: Step|
-             -> LogSumExp {
-                match step {
-                    Step::Logits => logits.logits(first, run),
-                    Step::Measure => return logits.measure(first, run),
-                    Step::Exponentials => return logits.measured_exponentials(first, run),
-                    Step::Normalise(whole) => logits.normalise(first, run, whole),
-                }
-                LogSumExp::NONE
-            });
+             -> LogSumExp { logits.step(first, run, step) });
         });
         sums
     }
@@ -137,13 +129,4 @@ impl<T: Real> ChunkRows<'_, T> {
             });
         });
     }
-}
-
-/// What is done to a run.
-#[derive(Debug, Clone, Copy)]
-enum Step {
-    Logits,
-    Measure,
-    Exponentials,
-    Normalise(LogSumExp),
 }

@@ -49,46 +49,48 @@ impl<T: Real> MappedLogits<'_, T> {
         self.vocab.div_ceil(RUN)
     }
 
+    /// Does a step with a run of a row, from word `first` on; what that makes of exponentials.
+    #[inline(always)]
+    pub(super) fn step(&self, first: usize, run: &mut [T], step: Step) -> LogSumExp {
+        match step {
+            Step::Logits => self.add_bias(first, run),
+            Step::Normalise(whole) => {
+                // The maximum first: a log-probability near 0 keeps its digits.
+                let (top, log_sum) = (T::of(whole.top), T::of(whole.sum.ln()));
+                run.iter_mut().for_each(|a| *a = (*a - top) - log_sum);
+            }
+            Step::Measure | Step::Exponentials => {
+                let top = self.map_run(first, run, &mut []);
+                // There is no difference from −∞, the largest where all words are masked.
+                let base = if top == T::LOWEST { T::ZERO } else { top };
+                let sum = match step {
+                    Step::Exponentials => store_exponentials(run, base),
+                    _ => {
+                        let [sum] = sums(run, |lanes| {
+                            let mut exponentials = *lanes;
+                            exponentials.iter_mut().for_each(|a| *a = (*a - base).exp());
+                            [exponentials]
+                        });
+                        sum
+                    }
+                };
+                return LogSumExp { top: top.wide(), sum };
+            }
+        }
+        self.mask(first, run, T::LOWEST);
+        LogSumExp::NONE
+    }
+}
+
+/// What is done to a run.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Step {
     /// Turns products into logits; −∞ for masked words.
-    #[inline(always)]
-    pub(super) fn logits(&self, first: usize, run: &mut [T]) {
-        self.add_bias(first, run);
-        self.mask(first, run, T::LOWEST);
-    }
-
-    /// Turns products into mapped logits, −∞ for masked words. Gives the largest, and what to subtract from them: that, or 0 if
-    /// all are masked.
-    #[inline(always)]
-    fn mapped(&self, first: usize, run: &mut [T]) -> (T, T) {
-        let top = self.map_run(first, run, &mut []);
-        (top, if top == T::LOWEST { T::ZERO } else { top })
-    }
-
-    /// Turns products into mapped logits.
-    #[inline(always)]
-    pub(super) fn measure(&self, first: usize, run: &mut [T]) -> LogSumExp {
-        let (top, base) = self.mapped(first, run);
-        let [sum] = sums(run, |lanes| {
-            let mut exponentials = *lanes;
-            exponentials.iter_mut().for_each(|a| *a = (*a - base).exp());
-            [exponentials]
-        });
-        LogSumExp { top: top.wide(), sum }
-    }
-
+    Logits,
+    /// Turns products into mapped logits, −∞ for masked words.
+    Measure,
     /// Turns products into `e^{a − top}`, those that are too small for a number into their logarithms, which are negative.
-    #[inline(always)]
-    pub(super) fn measured_exponentials(&self, first: usize, run: &mut [T]) -> LogSumExp {
-        let (top, base) = self.mapped(first, run);
-        LogSumExp { top: top.wide(), sum: store_exponentials(run, base) }
-    }
-
+    Exponentials,
     /// Turns mapped logits into log-probabilities, −∞ for masked words.
-    #[inline(always)]
-    pub(super) fn normalise(&self, first: usize, run: &mut [T], whole: LogSumExp) {
-        // The maximum first: a log-probability near 0 keeps its digits.
-        let (top, log_sum) = (T::of(whole.top), T::of(whole.sum.ln()));
-        run.iter_mut().for_each(|a| *a = (*a - top) - log_sum);
-        self.mask(first, run, T::LOWEST);
-    }
+    Normalise(LogSumExp),
 }
