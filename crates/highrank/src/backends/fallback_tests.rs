@@ -1,18 +1,14 @@
 //! What a backend without kernels takes: the portable bodies on the dispatched backend, differentiable by composition.
 
-use std::sync::Arc;
-
+use burn::backend::Flex;
 use burn::tensor::{DType, Device, Int, Tensor};
-use highrank_kernels::{Floats, Precision};
+use highrank_kernels::Floats;
 
-use super::testing::{assert_each_close, spread, values};
+use super::testing::{Model, assert_each_close, spread, values};
 use crate::likelihood::{self, portable};
-use crate::ops::{
-    Activation, ContextSource, LatentArgs, LatentMask, Likelihood, MapFunction, Objective, PerInput, Scores,
-    Targets,
-};
+use crate::ops::{Likelihood, MapFunction, Objective, PerInput, Scores, Targets};
 
-const TOKENS: usize = 5;
+const TOKENS: usize = Model::PLAIN.tokens;
 const VOCAB: usize = 11;
 
 fn leaf<const D: usize>(shape: [usize; D], seed: usize, device: &Device) -> Tensor<D> {
@@ -25,33 +21,14 @@ fn constant<const D: usize>(shape: [usize; D], seed: usize, device: &Device) -> 
 
 /// A mixture whose contexts a latent layer makes, every input tracked; chunks of two tokens. Word 5 is masked.
 fn input(map: MapFunction, device: &Device) -> Likelihood {
-    let (d_hidden, components, d) = (4, 3, 2);
-    let mask = constant([TOKENS, components * d], 9, device).greater_elem(0.0).float().cast(DType::F64);
+    let tracked = |x: Floats<Flex>| match x.shape().num_dims() {
+        1 => Floats::from(Tensor::<1>::from_data(x.into_data(), (device, DType::F64)).require_grad()),
+        _ => Floats::from(Tensor::<2>::from_data(x.into_data(), (device, DType::F64)).require_grad()),
+    };
+    let model = Model { map, components: 3, vocab: VOCAB, d: 2, d_hidden: 4, ..Model::PLAIN };
     let is_masked = Tensor::<1, Int>::arange(0..VOCAB as i64, device).equal_elem(5);
     let bias = constant([VOCAB], 6, device).mask_fill(is_masked, f64::NEG_INFINITY);
-    Likelihood {
-        contexts: ContextSource::Latent(LatentArgs {
-            activation: Activation::Tanh,
-            d,
-            hidden: leaf([TOKENS, d_hidden], 1, device).into(),
-            weight: leaf([d_hidden, components * d], 2, device).into(),
-            bias: Some(leaf([components * d], 3, device).into()),
-            mask: Some(LatentMask {
-                values: mask.mul_scalar(2.0).into(),
-                rows: Arc::from([4, 0, 1, 1, 3]),
-                first: 0,
-            }),
-            precision: Precision::Full,
-        }),
-        log_prior: Some(leaf([TOKENS, components], 4, device).into()),
-        weight: leaf([VOCAB, d], 5, device).into(),
-        bias: Some(bias.require_grad().into()),
-        map,
-        map_params: (map.num_params() > 0).then(|| leaf([map.num_params()], 7, device).into()),
-        temperature: 1.25,
-        chunk_bytes: 2 * components * VOCAB * size_of::<f64>(),
-        precision: Precision::Full,
-    }
+    Likelihood { bias: Some(bias.require_grad().into()), temperature: 1.25, ..model.input().map(tracked) }
 }
 
 /// A loss, its statistics, and the gradients of all inputs and of the token weights.
