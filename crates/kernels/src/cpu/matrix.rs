@@ -30,16 +30,6 @@ impl<'a, T: Copy> Matrix<'a, T> {
         Self { values, rows, columns, stride: columns, transposed: false }
     }
 
-    /// `rows` rows of `columns` values, each at the beginning of `stride` values.
-    ///
-    /// # Panics
-    /// If the slice has another number of values than `rows` times `stride`, or if rows are longer than that.
-    pub fn strided(values: &'a [T], rows: usize, columns: usize, stride: usize) -> Self {
-        assert_eq!(values.len(), rows * stride, "matrix: the values do not make {rows} rows each {stride}");
-        assert!(columns <= stride, "matrix: rows of {columns} values each {stride}");
-        Self { values, rows, columns, stride, transposed: false }
-    }
-
     /// The number of rows.
     pub fn rows(self) -> usize {
         self.rows

@@ -86,7 +86,7 @@ impl<'a, T: Real> Call<'a, T> {
         Self {
             contexts: &input.contexts,
             log_prior: input.log_prior.as_ref().map(values),
-            decoder: factor(input.weight.primitive(), [vocab, d]),
+            decoder: factor(&input.weight),
             logits: MappedLogits::new(input),
             tokens,
             components,

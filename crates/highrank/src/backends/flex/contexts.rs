@@ -88,8 +88,7 @@ impl<'a, T: Real> Contexts<'a, T> {
         let made = &mut self.made;
         let contexts = match self.call.contexts {
             ContextSource::Given(contexts) => {
-                let all = factor(contexts.primitive(), contexts.dims());
-                all.block(tokens.start * components..tokens.end * components, 0..d)
+                factor(contexts).block(tokens.start * components..tokens.end * components, 0..d)
             }
             ContextSource::Latent(layer) => {
                 latent::write(layer, tokens.clone(), &mut made[..rows * d]);

@@ -41,7 +41,9 @@ impl GradientForm {
     pub(super) fn factor<T: Real>(self, logits: &[T], rows: usize, vocab: usize) -> Factor<'_, T> {
         match self {
             Self::Unscaled | Self::Scaled => Factor::Wide(Matrix::new(logits, rows, vocab)),
-            Self::Short => Factor::Short(Matrix::strided(as_short(logits), rows, vocab, 2 * vocab)),
+            Self::Short => {
+                Factor::Short(Matrix::new(as_short(logits), rows, 2 * vocab)).block(0..rows, 0..vocab)
+            }
         }
     }
 }

@@ -63,15 +63,10 @@ pub(super) fn as_read(args: Layer, sums: DType) -> Layer {
     }
 }
 
-/// `[H, F]`
-fn weight<T: Real>(layer: &Layer) -> Factor<'_, T> {
-    factor(layer.weight.primitive(), layer.weight.dims())
-}
-
 /// The hidden states of some tokens, `[tokens, H]`.
 fn hidden<T: Real>(layer: &Layer, tokens: Range<usize>) -> Factor<'_, T> {
-    let shape = layer.hidden.dims();
-    factor(layer.hidden.primitive(), shape).block(tokens, 0..shape[1])
+    let hidden = factor(&layer.hidden);
+    hidden.block(tokens, 0..hidden.columns())
 }
 
 /// The dropout mask's row for each token, if there is a mask.
@@ -89,11 +84,21 @@ fn mask_row<'a, T: Real>(layer: &'a Layer) -> impl Fn(usize) -> Option<&'a [T]> 
 pub(super) fn write<T: Real>(layer: &Layer, tokens: Range<usize>, out: &mut [T]) {
     let ([_, features], d) = (layer.weight.dims(), layer.d);
     let hidden = hidden::<T>(layer, tokens.clone());
-    multiply_rounded(out, hidden, weight(layer), false, layer.precision);
+    multiply_rounded(out, hidden, factor(&layer.weight), false, layer.precision);
     let (arch, bias, mask_row) = (Arch::new(), layer.bias.as_ref().map(values), mask_row(layer));
-    let of_row = |i: usize, row: &mut [T], past: Option<&[T]>| {
+    let activation = layer.activation;
+    if activation == Activation::Linear && bias.is_none() && layer.mask.is_none() {
+        return;
+    }
+    let is_residual = activation == Activation::Residual;
+    let rows = out.chunks_exact_mut(features).enumerate();
+    let past = || vec![T::ZERO; if is_residual { d } else { 0 }];
+    share_with(rows, past, |past, (i, row)| {
         let mask = mask_row(tokens.start + i);
-        let activation = layer.activation;
+        if is_residual {
+            hidden.write_row(i, past, |x| x);
+        }
+        let past = is_residual.then_some(&**past);
         vectorised!(arch, |row: &'a mut [T],
                            bias: Option<&'a [T]>,
                            mask: Option<&'a [T]>,
@@ -118,20 +123,7 @@ pub(super) fn write<T: Real>(layer: &Layer, tokens: Range<usize>, out: &mut [T])
                 row.iter_mut().zip(mask).for_each(|(x, m)| *x *= *m);
             }
         });
-    };
-    let rows = out.chunks_exact_mut(features).enumerate();
-    match layer.activation {
-        Activation::Linear if bias.is_none() && layer.mask.is_none() => {}
-        Activation::Residual => share_with(
-            rows,
-            || vec![T::ZERO; d],
-            |past, (i, row)| {
-                hidden.write_row(i, past, |x| x);
-                of_row(i, row, Some(past));
-            },
-        ),
-        _ => share(rows, |(i, row)| of_row(i, row, None)),
-    }
+    });
 }
 
 /// Takes the gradient of some tokens' latent contexts, which is overwritten, back through the layer, of which `output` is the
@@ -177,7 +169,7 @@ pub(super) fn pull_back<T: Real>(
     let grad_matrix = Matrix::new(&*grad, tokens.len(), features);
     if let Some(out) = &mut into.hidden {
         let out = &mut out[tokens.start * d_hidden..tokens.end * d_hidden];
-        multiply_rounded(out, grad_matrix, weight(layer).t(), false, layer.precision);
+        multiply_rounded(out, grad_matrix, factor(&layer.weight).t(), false, layer.precision);
         for (out, past) in
             out.chunks_exact_mut(d_hidden).zip(past.iter().flat_map(|past| past.chunks_exact(d)))
         {
@@ -198,7 +190,8 @@ pub(super) fn pull_back<T: Real>(
 fn pull_back_residual<T: Real>(layer: &Layer, tokens: Range<usize>, grad: &mut [T]) -> Buffer<T> {
     let ([_, features], d) = (layer.weight.dims(), layer.d);
     let mut sums = Buffer::<T>::new(grad.len());
-    multiply_rounded(&mut sums, hidden(layer, tokens.clone()), weight(layer), false, layer.precision);
+    let hidden = hidden(layer, tokens.clone());
+    multiply_rounded(&mut sums, hidden, factor(&layer.weight), false, layer.precision);
     let mut past = Buffer::<T>::zeros(tokens.len() * d);
     let (arch, bias, mask_row) = (Arch::new(), layer.bias.as_ref().map(values), mask_row(layer));
     let rows = grad.chunks_exact_mut(features).zip(sums.chunks_exact(features));

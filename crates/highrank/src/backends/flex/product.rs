@@ -1,11 +1,10 @@
 //! Matrix products of tensors, at a stated precision.
 
 use burn::backend::Flex;
-use burn_flex::FlexTensor;
 use highrank_kernels::cpu::{Buffer, Factor, Real, in_pool, multiply_rounded};
 use highrank_kernels::{Floats, Precision};
 
-use super::tensors::{as_factor, factor, tensor_of};
+use super::tensors::{as_factor, factor, row_major, tensor_of};
 
 /// [`Kernels::product`](crate::ops::Kernels::product) of matrices that become numbers of type `T`.
 pub(super) fn multiply<T: Real>(lhs: Floats<Flex>, rhs: Floats<Flex>, precision: Precision) -> Floats<Flex> {
@@ -18,22 +17,21 @@ pub(super) fn multiply<T: Real>(lhs: Floats<Flex>, rhs: Floats<Flex>, precision:
 
 /// A matrix, or the transpose of one, whose rows follow each other in memory.
 struct Operand {
-    tensor: FlexTensor,
+    matrix: Floats<Flex>,
     is_transposed: bool,
 }
 
 impl Operand {
     fn new(matrix: Floats<Flex>) -> Self {
-        let tensor = matrix.into_primitive();
-        let transpose = tensor.transpose(0, 1);
-        match !tensor.is_contiguous() && transpose.is_contiguous() {
-            true => Self { tensor: transpose, is_transposed: true },
-            false => Self { tensor: tensor.to_contiguous(), is_transposed: false },
+        let transpose = matrix.clone().transpose();
+        match !matrix.primitive().is_contiguous() && transpose.primitive().is_contiguous() {
+            true => Self { matrix: transpose, is_transposed: true },
+            false => Self { matrix: row_major(matrix), is_transposed: false },
         }
     }
 
     fn factor<T: Real>(&self) -> Factor<'_, T> {
-        let factor = factor(&self.tensor, self.tensor.layout().shape().dims());
+        let factor = factor(&self.matrix);
         if self.is_transposed { factor.t() } else { factor }
     }
 }

@@ -4,16 +4,15 @@ use std::mem;
 
 use burn::backend::Flex;
 use burn::tensor::DType;
-use burn_flex::FlexTensor;
 use highrank_kernels::Floats;
 use highrank_kernels::cpu::{Buffer, Factor, Matrix, Real, into_contiguous, slice};
 
-/// The matrix of so many rows and columns on a tensor's values: in the type of sums, or in bf16, of which no widened copy is
-/// made.
+/// A [row-major](row_major) matrix as a factor of products: in the type of sums, or in bf16, of which no widened copy is made.
 ///
 /// # Panics
-/// If the tensor has another type or number of values, or is not contiguous.
-pub(super) fn factor<T: Real>(tensor: &FlexTensor, [rows, columns]: [usize; 2]) -> Factor<'_, T> {
+/// If it has another type, or is not contiguous.
+pub(super) fn factor<T: Real>(matrix: &Floats<Flex>) -> Factor<'_, T> {
+    let (tensor, [rows, columns]) = (matrix.primitive(), matrix.dims());
     match tensor.dtype() {
         DType::BF16 => {
             Factor::Short(Matrix::new(tensor.as_slice().expect("a contiguous tensor"), rows, columns))
