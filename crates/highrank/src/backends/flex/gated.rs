@@ -72,7 +72,7 @@ impl<'a, T: Real> Gated<'a, T> {
     /// Some tokens' `π̄` and contexts, and their sizes.
     fn mixture(&self, tokens: &Range<usize>) -> (mix::Sizes, &'a [T], &'a [T]) {
         let GatedInputs { prior, latent, .. } = &self.args.inputs;
-        let sizes = mix::Sizes { tokens: tokens.len(), components: COMPONENTS, d: self.args.d_embedding() };
+        let sizes = [tokens.len(), COMPONENTS, self.args.d_embedding()];
         (sizes, rows_of(prior, tokens), rows_of(latent, tokens))
     }
 
@@ -90,7 +90,7 @@ impl<'a, T: Real> Gated<'a, T> {
     /// Writes some tokens' mixed contexts, `[tokens, d]`.
     pub(super) fn write(&self, tokens: Range<usize>, out: &mut [T]) {
         let (sizes, prior, latent) = self.mixture(&tokens);
-        mix::mixed(&sizes, prior, latent, out);
+        mix::mixed(sizes, prior, latent, out);
     }
 
     /// Both products of some tokens.
@@ -159,7 +159,7 @@ impl<'a, T: Real> Gated<'a, T> {
         let mut d_prior = made.prior.as_deref_mut().map(|out| &mut out[of(COMPONENTS)]);
         let mut d_latent = made.latent.as_deref_mut().map(|out| &mut out[of(COMPONENTS * d)]);
         let into = MixInputs { prior: d_prior.as_deref_mut(), latent: d_latent.as_deref_mut() };
-        mix::pull_back(&sizes, prior, latent, d_contexts, into);
+        mix::pull_back(sizes, prior, latent, d_contexts, into);
         if let Some(out) = d_prior {
             for (out, sums) in out.chunks_exact_mut(COMPONENTS).zip(sums) {
                 out.iter_mut().zip(sums.leaves).for_each(|(out, sum)| *out -= sum);

@@ -14,43 +14,37 @@ use crate::ops::{MixGradients, MixInputs, MixWanted};
 const BLOCK: usize = 1 << 15;
 
 /// N, K and d.
-pub(super) struct Sizes {
-    pub(super) tokens: usize,
-    pub(super) components: usize,
-    pub(super) d: usize,
+pub(super) type Sizes = [usize; 3];
+
+/// # Panics
+/// If the two tensors are not of the same tokens and components.
+fn sizes(prior: &Floats<Flex>, latent: &Floats<Flex>) -> Sizes {
+    let ([tokens, components], [rows, features]) = (prior.dims(), latent.dims());
+    assert!(
+        rows == tokens && features % components == 0,
+        "mix: {rows} x {features} for {tokens} x {components}"
+    );
+    [tokens, components, features / components]
 }
 
-impl Sizes {
-    /// # Panics
-    /// If the two tensors are not of the same tokens and components.
-    fn of(prior: &Floats<Flex>, latent: &Floats<Flex>) -> Self {
-        let ([tokens, components], [rows, features]) = (prior.dims(), latent.dims());
-        assert!(
-            rows == tokens && features % components == 0,
-            "mix: {rows} x {features} for {tokens} x {components}"
-        );
-        Self { tokens, components, d: features / components }
-    }
-
-    /// Tokens of a block.
-    fn block(&self) -> usize {
-        BLOCK.div_ceil((self.components * self.d).max(1))
-    }
+/// Tokens that a thread takes at a time.
+fn block(components: usize, d: usize) -> usize {
+    BLOCK.div_ceil((components * d).max(1))
 }
 
 /// [`Kernels::mix`](crate::ops::Kernels::mix) of tensors of type `T`.
 pub(super) fn forward<T: Real>(prior: Floats<Flex>, latent: Floats<Flex>) -> Floats<Flex> {
-    let sizes = Sizes::of(&prior, &latent);
+    let sizes = sizes(&prior, &latent);
     let [prior, latent] = [prior, latent].map(row_major);
-    let mut out = Buffer::<T>::new(sizes.tokens * sizes.d);
-    in_pool(|| mixed(&sizes, values(&prior), values(&latent), &mut out));
-    tensor_of(out, &[sizes.tokens, sizes.d])
+    let [tokens, _, d] = sizes;
+    let mut out = Buffer::<T>::new(tokens * d);
+    in_pool(|| mixed(sizes, values(&prior), values(&latent), &mut out));
+    tensor_of(out, &[tokens, d])
 }
 
 /// `h̄` of all tokens, `[N, d]`, from `[N, K]` and `[N, K·d]`.
-pub(super) fn mixed<T: Real>(sizes: &Sizes, prior: &[T], latent: &[T], out: &mut [T]) {
-    let Sizes { components, d, .. } = *sizes;
-    let (arch, block) = (Arch::new(), sizes.block());
+pub(super) fn mixed<T: Real>([_, components, d]: Sizes, prior: &[T], latent: &[T], out: &mut [T]) {
+    let (arch, block) = (Arch::new(), block(components, d));
     let blocks = out.chunks_mut((block * d).max(1)).enumerate();
     share(blocks, |(index, out)| {
         for (n, out) in out.chunks_exact_mut(d).enumerate().map(|(n, out)| (index * block + n, out)) {
@@ -73,27 +67,26 @@ pub(super) fn backward<T: Real>(
     grad: Floats<Flex>,
     wanted: MixWanted,
 ) -> MixGradients<Floats<Flex>> {
-    let sizes = Sizes::of(&prior, &latent);
+    let sizes = sizes(&prior, &latent);
     let [prior, latent, grad] = [prior, latent, grad].map(row_major);
-    let Sizes { tokens, components, d } = sizes;
+    let [tokens, components, d] = sizes;
     let widths = MixInputs { prior: components, latent: components * d };
     let mut made = wanted.zip(widths).map(|(wanted, width)| wanted.then(|| Buffer::<T>::new(tokens * width)));
     let into = MixInputs { prior: made.prior.as_deref_mut(), latent: made.latent.as_deref_mut() };
-    in_pool(|| pull_back(&sizes, values(&prior), values(&latent), values(&grad), into));
+    in_pool(|| pull_back(sizes, values(&prior), values(&latent), values(&grad), into));
     made.zip(widths).map(|(made, width)| Some(tensor_of(made?, &[tokens, width])))
 }
 
 /// Writes the gradients that there is room for, `[N, K]` and `[N, K·d]`, for that of all tokens' `h̄`, `[N, d]`.
 pub(super) fn pull_back<T: Real>(
-    sizes: &Sizes,
+    [tokens, components, d]: Sizes,
     prior: &[T],
     latent: &[T],
     grad: &[T],
     into: MixInputs<Option<&mut [T]>>,
 ) {
-    let Sizes { tokens, components, d } = *sizes;
     assert_eq!(grad.len(), tokens * d, "mix: values of the gradient");
-    let (arch, block) = (Arch::new(), sizes.block());
+    let (arch, block) = (Arch::new(), block(components, d));
     let MixInputs { prior: mut d_prior, latent: mut d_latent } = into;
     let jobs = (0..tokens).step_by(block).map(|first| {
         let d_prior = d_prior.as_mut().map(|all| take(all, block * components));
