@@ -180,9 +180,9 @@ fn check_goal(
     what: &str,
 ) {
     let got = native(input, goal);
-    for word in model.masked_words() {
-        let rows = [(&got.1.weight, WIDTH), (&got.1.bias, 1)];
-        for (gradient, width) in rows.map(|(x, width)| (values(x.as_ref().unwrap()), width)) {
+    for (gradient, width) in [(&got.1.weight, WIDTH), (&got.1.bias, 1)] {
+        let gradient = values(gradient.as_ref().unwrap());
+        for word in model.masked_words() {
             let row = &gradient[word * width..(word + 1) * width];
             assert!(row.iter().all(|x| *x == 0.0), "{what}: masked word {word}: {row:?}");
         }
