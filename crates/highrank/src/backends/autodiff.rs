@@ -29,8 +29,7 @@ impl<B: LikelihoodKernels, C: CheckpointStrategy> OutputOps for Autodiff<B, C> {
         assert!(!is_listed || weights.is_none(), "likelihood: listed words have no weights");
         let scores = match weights {
             Some(weights) => weighted_sum(input, objective, weights),
-            None if is_listed => listed(input, objective),
-            None => per_token(input, objective),
+            None => of_tokens(input, objective),
         };
         scores.into_parts().into_iter().map(Floats::into_primitive).collect()
     }
@@ -107,66 +106,54 @@ impl<B: LikelihoodKernels, C: CheckpointStrategy> OutputOps for Autodiff<B, C> {
     }
 }
 
-/// Losses of tokens, and statistics.
-fn per_token<B: LikelihoodKernels, C: CheckpointStrategy>(
+/// What is made of each token, and statistics: its loss, or the log-probabilities of listed words and what else is asked for,
+/// beside which the loss is a constant.
+fn of_tokens<B: LikelihoodKernels, C: CheckpointStrategy>(
     input: Likelihood<Floats<Autodiff<B, C>>>,
     objective: Goal<Autodiff<B, C>>,
 ) -> Scores<Floats<Autodiff<B, C>>> {
     let parents = input.inputs().map(|tensor| tensor.cloned()).into_array();
     let (input, objective) = (input.map(inner), constant(objective));
-    let mut statistics = None;
-    let loss = record("PerToken", parents, |tracked| {
+    let mut scores = None;
+    let made = record("OfTokens", parents, |tracked| {
         let backward = tracked.map(|tracked| {
             let (input, goal) = (input.clone(), Objective { statistics: false, ..objective.clone() });
             move |upstream: Floats<B>| {
-                let wanted = Wanted::from_array(tracked);
-                B::score(input, goal, Some((upstream, wanted))).1.into_array()
+                let [_, is_listed] = goal.parts();
+                let (goal, upstream) =
+                    if is_listed { sum_of_listed(goal, upstream) } else { (goal, upstream) };
+                B::score(input, goal, Some((upstream, Wanted::from_array(tracked)))).1.into_array()
             }
         });
-        let (scores, _) = B::score(input, objective, None);
-        statistics = scores.statistics;
-        (scores.loss, backward)
+        let (made, _) = B::score(input, objective, None);
+        let output = made.listed.as_ref().unwrap_or(&made.loss).clone();
+        scores = Some(made);
+        (output, backward)
     });
-    Scores { loss, statistics: statistics.map(outer), listed: None }
+    let Scores { loss, statistics, listed } = scores.expect("the forward pass has run");
+    let statistics = statistics.map(outer);
+    match listed {
+        Some(_) => Scores { loss: outer(loss), statistics, listed: Some(made) },
+        None => Scores { loss: made, statistics, listed: None },
+    }
 }
 
-/// Log-probabilities of listed words, and what else is asked for; the loss is a constant beside them. Backward their sum, weighted
-/// by the upstream gradient, is an objective of the same words.
-fn listed<B: LikelihoodKernels, C: CheckpointStrategy>(
-    input: Likelihood<Floats<Autodiff<B, C>>>,
-    objective: Goal<Autodiff<B, C>>,
-) -> Scores<Floats<Autodiff<B, C>>> {
-    let parents = input.inputs().map(|tensor| tensor.cloned()).into_array();
-    let (input, objective) = (input.map(inner), constant(objective));
-    let mut others = None;
-    let listed = record("Listed", parents, |tracked| {
-        let backward = tracked.map(|tracked| {
-            let (input, objective) = (input.clone(), objective.clone());
-            move |upstream: Floats<B>| {
-                let tokens = input.tokens();
-                let ids = objective.targets.words().clone();
-                let listed = ids.dims::<2>()[1];
-                let factors = -upstream.clone().narrow(1, 0..listed);
-                let mut columns = listed..;
-                let mut next = |_: &_| {
-                    let column = columns.next().expect("a column for each");
-                    upstream.clone().narrow(1, column..column + 1).reshape([tokens])
-                };
-                let goal = Objective {
-                    entropy: objective.entropy.as_ref().map(&mut next),
-                    normaliser: objective.normaliser.as_ref().map(&mut next),
-                    ..Objective::new(Targets::Listed { ids, factors })
-                };
-                let ones = Floats::full([tokens], 1.0, &upstream.device(), upstream.dtype());
-                B::score(input, goal, Some((ones, Wanted::from_array(tracked)))).1.into_array()
-            }
-        });
-        let (Scores { loss, statistics, listed }, _) = B::score(input, objective, None);
-        others = Some((loss, statistics));
-        (listed.expect("listed words are scored"), backward)
-    });
-    let (loss, statistics) = others.expect("the forward pass has run");
-    Scores { loss: outer(loss), statistics: statistics.map(outer), listed: Some(listed) }
+/// The objective, and the gradient of its losses, that weigh what is made of listed words by an upstream gradient.
+fn sum_of_listed<B: Backend>(objective: Goal<B>, upstream: Floats<B>) -> (Goal<B>, Floats<B>) {
+    let ids = objective.targets.words().clone();
+    let [tokens, listed] = ids.dims();
+    let factors = -upstream.clone().narrow(1, 0..listed);
+    let mut columns = listed..;
+    let mut next = |_: &_| {
+        let column = columns.next().expect("a column for each");
+        upstream.clone().narrow(1, column..column + 1).reshape([tokens])
+    };
+    let goal = Objective {
+        entropy: objective.entropy.as_ref().map(&mut next),
+        normaliser: objective.normaliser.as_ref().map(&mut next),
+        ..Objective::new(Targets::Listed { ids, factors })
+    };
+    (goal, Floats::full([tokens], 1.0, &upstream.device(), upstream.dtype()))
 }
 
 /// A weighted sum of the losses, and statistics.
