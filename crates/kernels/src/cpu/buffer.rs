@@ -11,7 +11,7 @@ use core::ops::{Deref, DerefMut};
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use burn::tensor::{Bytes, Element, TensorData};
+use burn::tensor::{Bytes, Element, Shape, TensorData};
 use burn_flex::FlexTensor;
 use burn_std::{AccessError, AccessPolicy, AllocationController, AllocationProperty};
 use bytemuck::{Pod, Zeroable};
@@ -167,9 +167,10 @@ impl<T: Element + Pod> Buffer<T> {
     ///
     /// # Panics
     /// If the shape has another number of elements.
-    pub fn into_tensor<const D: usize>(self, shape: [usize; D]) -> FlexTensor {
-        let elements: usize = shape.iter().product();
-        assert_eq!(self.len, elements, "buffer: {} values do not make the shape {shape:?}", self.len);
+    pub fn into_tensor(self, shape: impl Into<Shape>) -> FlexTensor {
+        let shape = shape.into();
+        let fits = self.len == shape.num_elements();
+        assert!(fits, "buffer: {} values do not make the shape {shape:?}", self.len);
         let len = self.len * size_of::<T>();
         // SAFETY: all of the memory is initialized, and it holds at least `len` bytes.
         let bytes = unsafe { Bytes::from_controller(Box::new(self.memory), len) };

@@ -28,10 +28,7 @@ fn nearest<T: Real + Number>(mut tensor: FlexTensor, digits: u32) -> FlexTensor 
     // A part of a larger tensor leaves the rest of its memory alone.
     if tensor.storage::<T>().len() > elements {
         tensor = match tensor.as_slice::<T>() {
-            Some(part) => {
-                let shape = tensor.layout().shape().clone();
-                return copied(part, digits).into_tensor([elements]).reshape(shape);
-            }
+            Some(part) => return copied(part, digits).into_tensor(tensor.layout().shape().clone()),
             None => tensor.to_contiguous(),
         };
     }

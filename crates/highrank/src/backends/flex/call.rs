@@ -5,7 +5,7 @@ use highrank_kernels::cpu::{Buffer, Factor, Real};
 use highrank_kernels::{Floats, Precision};
 
 use super::mapped_logits::MappedLogits;
-use super::tensors::{as_factor, assert_length, factor, gradient_buffer, row_major, tensor_of, values};
+use super::tensors::{as_factor, assert_length, factor, gradient_buffer, row_major, values};
 use super::{gated, latent};
 use crate::ops::{ContextSource, Gradients, Likelihood, Wanted};
 
@@ -133,7 +133,7 @@ pub(super) fn gradient_tensors<T: Real>(
 ) -> Gradients<Floats<Flex>> {
     let tensors = input.inputs().zip(gradients);
     let mut gradients =
-        tensors.map(|(tensor, gradient)| Some(tensor_of(gradient?, tensor?.shape().as_slice())));
+        tensors.map(|(tensor, gradient)| Some(Floats::new(gradient?.into_tensor(tensor?.shape()))));
     gradients.gated.bias = gradients.gated.bias.map(Floats::transpose);
     gradients
 }

@@ -11,7 +11,7 @@ use highrank_kernels::cpu::{
 use highrank_kernels::vectorised;
 use pulp::Arch;
 
-use super::tensors::{as_factor, factor, gradient_buffer, row_major, tensor_of, values};
+use super::tensors::{as_factor, factor, gradient_buffer, row_major, values};
 use crate::ops::{Activation, LatentArgs, LatentGradients, LatentInputs, LatentMask, LatentWanted};
 
 /// Columns that a thread sums over all rows at a time: a run of cache lines of each row, a microsecond's work or more.
@@ -26,7 +26,7 @@ pub(super) fn forward<T: Real>(args: Layer) -> Floats<Flex> {
     let ([tokens, _], [_, features]) = (layer.hidden.dims(), layer.weight.dims());
     let mut out = Buffer::<T>::new(tokens * features);
     in_pool(|| write(&layer, 0..tokens, &mut out));
-    tensor_of(out, &[tokens, features])
+    Floats::new(out.into_tensor([tokens, features]))
 }
 
 /// [`Kernels::latent_backward`](crate::ops::Kernels::latent_backward) with sums of type `T`.
@@ -48,7 +48,7 @@ pub(super) fn backward<T: Real>(
     // In place where nobody else holds the upstream gradient, which is the rule.
     let mut grad = into_contiguous(grad);
     in_pool(|| pull_back(&layer, 0..tokens, values(&output), grad.storage_mut(), &mut into));
-    layer.inputs().zip(made).map(|(input, made)| Some(tensor_of(made?, input?.shape().as_slice())))
+    layer.inputs().zip(made).map(|(input, made)| Some(Floats::new(made?.into_tensor(input?.shape()))))
 }
 
 /// The layer's tensors row-major in the type of sums, but for factors of products that may stay bf16.

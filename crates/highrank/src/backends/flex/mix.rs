@@ -7,7 +7,7 @@ use highrank_kernels::cpu::{Buffer, Real, in_pool, share};
 use highrank_kernels::vectorised;
 use pulp::Arch;
 
-use super::tensors::{row_major, take, tensor_of, values};
+use super::tensors::{row_major, take, values};
 use crate::ops::{MixGradients, MixInputs, MixWanted};
 
 /// Values that a thread takes at a time, at least: some ten microseconds' work.
@@ -39,7 +39,7 @@ pub(super) fn forward<T: Real>(prior: Floats<Flex>, latent: Floats<Flex>) -> Flo
     let [tokens, _, d] = sizes;
     let mut out = Buffer::<T>::new(tokens * d);
     in_pool(|| mixed(sizes, values(&prior), values(&latent), &mut out));
-    tensor_of(out, &[tokens, d])
+    Floats::new(out.into_tensor([tokens, d]))
 }
 
 /// `h̄` of all tokens, `[N, d]`, from `[N, K]` and `[N, K·d]`.
@@ -74,7 +74,7 @@ pub(super) fn backward<T: Real>(
     let mut made = wanted.zip(widths).map(|(wanted, width)| wanted.then(|| Buffer::<T>::new(tokens * width)));
     let into = MixInputs { prior: made.prior.as_deref_mut(), latent: made.latent.as_deref_mut() };
     in_pool(|| pull_back(sizes, values(&prior), values(&latent), values(&grad), into));
-    made.zip(widths).map(|(made, width)| Some(tensor_of(made?, &[tokens, width])))
+    made.zip(widths).map(|(made, width)| Some(Floats::new(made?.into_tensor([tokens, width]))))
 }
 
 /// Writes the gradients that there is room for, `[N, K]` and `[N, K·d]`, for that of all tokens' `h̄`, `[N, d]`.

@@ -4,7 +4,7 @@ use burn::backend::Flex;
 use highrank_kernels::cpu::{Buffer, Factor, Real, in_pool, multiply_rounded};
 use highrank_kernels::{Floats, Precision};
 
-use super::tensors::{as_factor, factor, row_major, tensor_of};
+use super::tensors::{as_factor, factor, row_major};
 
 /// [`Kernels::product`](crate::ops::Kernels::product) of matrices that become numbers of type `T`.
 pub(super) fn multiply<T: Real>(lhs: Floats<Flex>, rhs: Floats<Flex>, precision: Precision) -> Floats<Flex> {
@@ -12,7 +12,7 @@ pub(super) fn multiply<T: Real>(lhs: Floats<Flex>, rhs: Floats<Flex>, precision:
     let [lhs, rhs] = [lhs, rhs].map(|matrix| Operand::new(as_factor(matrix, T::dtype())));
     let mut out = Buffer::<T>::new(rows * columns);
     in_pool(|| multiply_rounded(&mut out, lhs.factor(), rhs.factor(), false, precision));
-    tensor_of(out, &[rows, columns])
+    Floats::new(out.into_tensor([rows, columns]))
 }
 
 /// A matrix, or the transpose of one, whose rows follow each other in memory.

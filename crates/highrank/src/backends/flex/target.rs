@@ -9,7 +9,7 @@ use highrank_kernels::cpu::{Buffer, Real};
 use highrank_kernels::{Floats, Ints};
 
 use super::mapped_logits::MappedLogits;
-use super::tensors::{row_major, tensor_of, values};
+use super::tensors::{row_major, values};
 use crate::likelihood::{SparseTargets, Vocabulary};
 use crate::ops::{Divergence, Likelihood, Objective, Targets};
 
@@ -125,7 +125,7 @@ impl<T: Real> TargetTable<T> {
         let weights = objective.class_weights.clone().map(|weights| {
             let mut weights = Buffer::of(values::<T>(&row_major(weights.cast(T::dtype()))));
             logits.masked.iter().for_each(|word| weights[*word] = T::ZERO);
-            tensor_of(weights, &[vocab])
+            Floats::new(weights.into_tensor([vocab]))
         });
         let mut table = Self {
             even: same(even),

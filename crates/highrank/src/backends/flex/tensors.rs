@@ -42,17 +42,6 @@ pub(super) fn values<T: Real>(tensor: &Floats<Flex>) -> &[T] {
     slice(tensor.primitive())
 }
 
-/// The tensor of a buffer's values, of one dimension or two.
-///
-/// # Panics
-/// If the shape has another number of elements.
-pub(super) fn tensor_of<T: Real>(buffer: Buffer<T>, shape: &[usize]) -> Floats<Flex> {
-    Floats::new(match *shape {
-        [rows, columns] => buffer.into_tensor([rows, columns]),
-        _ => buffer.into_tensor([shape.iter().product()]),
-    })
-}
-
 /// A buffer for the gradient of a tensor, of so many tokens. The first tokens to come write a matrix, the others add: a large
 /// one takes long to clear.
 pub(super) fn gradient_buffer<T: Real>(tensor: &Floats<Flex>, tokens: usize) -> Buffer<T> {

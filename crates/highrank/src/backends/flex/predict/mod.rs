@@ -23,7 +23,6 @@ use highrank_kernels::cpu::{Buffer, Real, in_pool};
 use super::call::{Call, as_read};
 use super::contexts::TokenContexts;
 use super::sweep::{self, Visitor};
-use super::tensors::tensor_of;
 use crate::ops::{Draw, Gradients, Likelihood, LogProbs, Prediction};
 use rows::{ChunkRows, Read};
 
@@ -67,7 +66,7 @@ pub(super) fn run<T: Real>(
         true => work(),
         false => in_pool(work),
     }
-    is_tensor.then(|| tensor_of(out, &[rows, call.logits.vocab]))
+    is_tensor.then(|| Floats::new(out.into_tensor([rows, call.logits.vocab])))
 }
 
 /// What becomes of the rows.
@@ -93,12 +92,11 @@ struct Predict<'c, T> {
 impl<'c, T: Real> Predict<'c, T> {
     fn new(call: &'c Call<'c, T>, output: Output<'c, T>) -> Self {
         let is_mixture = call.log_prior.is_some() && !matches!(output, Output::Draw(_));
-        let is_in_place = match &output {
-            Output::LogProbs(_) => !is_mixture,
-            Output::Logits(_) => true,
-            Output::Read(_) | Output::Draw(_) => false,
+        let rows = match &output {
+            Output::Logits(_) => 0,
+            Output::LogProbs(_) if !is_mixture => 0,
+            _ => call.chunk * call.rows_of_token(),
         };
-        let rows = if is_in_place { 0 } else { call.chunk * call.rows_of_token() };
         Self { call, output, is_mixture, logits: Buffer::new(rows * call.logits.vocab) }
     }
 }
