@@ -1,5 +1,7 @@
 //! What every call of the likelihood reads, and buffers for the gradients of that.
 
+use core::ops::Range;
+
 use burn::backend::Flex;
 use highrank_kernels::cpu::{Buffer, Factor, Real};
 use highrank_kernels::{Floats, Precision};
@@ -101,6 +103,12 @@ impl<'a, T: Real> Call<'a, T> {
     /// Rows of logits that a token has.
     pub(super) fn rows_of_token(&self) -> usize {
         if self.chosen.is_empty() { self.components } else { 1 }
+    }
+
+    /// The log-priors of some of a token's rows, or nothing.
+    pub(super) fn log_prior_of(&self, token: usize, rows: Range<usize>) -> &'a [T] {
+        let first = token * self.components;
+        self.log_prior.map_or(&[], |all| &all[first + rows.start..first + rows.end])
     }
 }
 

@@ -7,8 +7,6 @@
 //! What a worker gets depends on the number of workers alone, whichever thread runs which: the sums over rows, and so the
 //! gradients, have the same bits in every run on a machine.
 
-use core::ops::Range;
-
 use highrank_kernels::cpu::{Buffer, Real, share};
 use pulp::Arch;
 
@@ -184,12 +182,6 @@ impl<'c, T: Real> Workers<'c, T> {
         }
     }
 
-    /// The log-priors of some of a token's rows, or nothing.
-    fn log_prior(&self, token: usize, rows: Range<usize>) -> &'c [T] {
-        let first = token * self.call.components;
-        self.call.log_prior.map_or(&[], |all| &all[first + rows.start..first + rows.end])
-    }
-
     /// Scores tokens one after the other.
     fn score_tokens(&self, mut tokens: TokenRows<'_, T>, worker: &mut Worker<T>) {
         let Worker { gradients, saved, scratch } = worker;
@@ -203,7 +195,7 @@ impl<'c, T: Real> Workers<'c, T> {
             let word_sums = arch.dispatch(Forward {
                 token,
                 rows: &mut *one.rows,
-                log_prior: self.log_prior(one.start, 0..self.call.components),
+                log_prior: self.call.log_prior_of(one.start, 0..self.call.components),
                 mixture: &mut scratch.mixture,
                 listed: &mut scratch.listed,
                 saved: &mut *saved,
@@ -255,7 +247,7 @@ impl<'c, T: Real> Workers<'c, T> {
         let jobs = rows.chunks_exact_mut(vocab).zip(scratches).enumerate();
         let jobs = jobs.map(|(row, (rows, (mixture, listed, saved)))| {
             let (number, component) = (row / components, row % components);
-            let log_prior = self.log_prior(start + number, component..component + 1);
+            let log_prior = self.call.log_prior_of(start + number, component..component + 1);
             Forward { token: token(number), rows, log_prior, mixture, listed, saved }
         });
         share(jobs, |forward| {

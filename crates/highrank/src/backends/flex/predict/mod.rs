@@ -118,7 +118,7 @@ impl<T: Real> Visitor<T> for Predict<'_, T> {
         }
         let Self { call, is_mixture, .. } = *self;
         let (of_token, vocab) = (call.rows_of_token(), call.logits.vocab);
-        let chunk = ChunkRows { call, logits: &call.logits, of_token, tokens: tokens.clone() };
+        let chunk = ChunkRows { call, tokens: tokens.clone() };
         let span = tokens.start * vocab..tokens.end * vocab;
         let in_chunk = (span.len() * of_token).min(self.logits.len());
         let logits = &mut self.logits[..in_chunk];

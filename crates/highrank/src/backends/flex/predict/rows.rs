@@ -23,9 +23,6 @@ const GRAIN: usize = 1 << 15;
 /// A run of tokens whose products with the decoder have been made.
 pub(super) struct ChunkRows<'a, T> {
     pub(super) call: &'a Call<'a, T>,
-    pub(super) logits: &'a MappedLogits<'a, T>,
-    /// Rows of each token.
-    pub(super) of_token: usize,
     pub(super) tokens: Range<usize>,
 }
 
@@ -34,7 +31,9 @@ impl<T: Real> ChunkRows<'_, T> {
     fn is_thin(&self) -> bool {
         let threads = rayon::current_num_threads();
         let tokens = self.tokens.len();
-        threads > 1 && tokens < 2 * threads && tokens * self.of_token * self.logits.vocab >= GRAIN
+        threads > 1
+            && tokens < 2 * threads
+            && tokens * self.call.rows_of_token() * self.call.logits.vocab >= GRAIN
     }
 
     /// Does `work` for each of a token's jobs: threads share them if they share the chunk's rows.
@@ -44,7 +43,7 @@ impl<T: Real> ChunkRows<'_, T> {
 
     /// Does a step with each run of a token's rows; the runs' sums, `[rows, runs]`.
     fn step(&self, rows: &mut [T], step: Step) -> Vec<LogSumExp> {
-        let (logits, arch) = (self.logits, Arch::new());
+        let (logits, arch) = (&self.call.logits, Arch::new());
         let mut sums = vec![LogSumExp::NONE; rows.len() / logits.vocab * logits.runs()];
         let runs = rows.chunks_exact_mut(logits.vocab).flat_map(|row| row.chunks_mut(RUN).enumerate());
         self.each(runs.zip(&mut sums), |((i, run), sum)| {
@@ -60,14 +59,14 @@ impl<T: Real> ChunkRows<'_, T> {
 
     /// Turns products into logits, −∞ for masked words.
     pub(super) fn logits(&self, rows: &mut [T]) {
-        share(rows.chunks_exact_mut(self.logits.vocab), |row| {
+        share(rows.chunks_exact_mut(self.call.logits.vocab), |row| {
             self.step(row, Step::Logits);
         });
     }
 
     /// Turns the products of one row a token into log-probabilities, and has them read.
     pub(super) fn singles(&self, rows: &mut [T], read: Read<'_, T>) {
-        share(rows.chunks_exact_mut(self.logits.vocab).enumerate(), |(n, row)| {
+        share(rows.chunks_exact_mut(self.call.logits.vocab).enumerate(), |(n, row)| {
             let whole = LogSumExp::of(&self.step(row, Step::Measure));
             self.step(row, Step::Normalise(whole));
             read(self.tokens.start + n, row);
@@ -76,20 +75,20 @@ impl<T: Real> ChunkRows<'_, T> {
 
     /// Writes the log-probabilities `[tokens, V]` of mixtures, for the products of their components.
     pub(super) fn mixtures(&self, rows: &mut [T], out: &mut [T]) {
-        let vocab = self.logits.vocab;
-        let tokens = rows.chunks_exact_mut(self.of_token * vocab).zip(out.chunks_exact_mut(vocab));
+        let vocab = self.call.logits.vocab;
+        let tokens =
+            rows.chunks_exact_mut(self.call.rows_of_token() * vocab).zip(out.chunks_exact_mut(vocab));
         share(tokens.enumerate(), |(n, (rows, out))| self.mixture(n, rows, out));
     }
 
     /// Writes the log-probabilities of one mixture; its rows become exponentials.
     fn mixture(&self, n: usize, rows: &mut [T], out: &mut [T]) {
-        let (logits, arch) = (self.logits, Arch::new());
+        let (logits, arch) = (&self.call.logits, Arch::new());
         let sums = self.step(rows, Step::Exponentials);
         let mut weights = vec![Weight::default(); sums.len()];
-        let first = (self.tokens.start + n) * self.of_token;
-        let log_prior = &self.call.log_prior.expect("of a mixture")[first..first + self.of_token];
-        weigh(&sums, log_prior, &mut weights);
-        let runs = out.chunks_mut(RUN).zip(weights.chunks_exact(self.of_token)).enumerate();
+        let components = self.call.components;
+        weigh(&sums, self.call.log_prior_of(self.tokens.start + n, 0..components), &mut weights);
+        let runs = out.chunks_mut(RUN).zip(weights.chunks_exact(components)).enumerate();
         let rows = &*rows;
         self.each(runs, |(i, (out, weights))| {
             let first = i * RUN;
@@ -105,8 +104,8 @@ impl<T: Real> ChunkRows<'_, T> {
 
     /// Has the log-probabilities of mixtures read.
     pub(super) fn read_mixtures(&self, rows: &mut [T], read: Read<'_, T>) {
-        let vocab = self.logits.vocab;
-        let tokens = rows.chunks_exact_mut(self.of_token * vocab).enumerate();
+        let vocab = self.call.logits.vocab;
+        let tokens = rows.chunks_exact_mut(self.call.rows_of_token() * vocab).enumerate();
         share_with(
             tokens,
             || Buffer::new(vocab),
@@ -120,7 +119,7 @@ impl<T: Real> ChunkRows<'_, T> {
     /// Draws a word of each token, for the products of its only row.
     pub(super) fn draw(&self, rows: &mut [T], numbers: &[f64], drawn: &mut [Drawn]) {
         let arch = Arch::new();
-        let tokens = rows.chunks_exact_mut(self.logits.vocab).zip(numbers).zip(drawn);
+        let tokens = rows.chunks_exact_mut(self.call.logits.vocab).zip(numbers).zip(drawn);
         share(tokens, |((row, number), drawn)| {
             let sums = self.step(row, Step::Measure);
             let (sums, number) = (&*sums, *number);
