@@ -14,54 +14,53 @@ pub(crate) trait OnCpu: Sized {
     fn on_cpu<T: Real>(self, params: &[T]) -> Self::Body<T>;
 }
 
+/// How a map works through a row, and what it leaves for the way back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Layout {
+    /// Whether `f(z) = z`: nothing to apply, keep or pull back.
+    pub(crate) is_identity: bool,
+    /// Whether the sums of the parameters' gradient are about as many as logits. Such a map keeps the logits and parts of a
+    /// whole row, and adds to all rows' sums in [`pull_back_row`](CpuBody::pull_back_row).
+    pub(crate) is_table: bool,
+    /// Logits of a block: what [`apply`](CpuBody::apply) makes of them stays in the first-level cache.
+    pub(crate) block: usize,
+    /// Values a logit that [`apply`](CpuBody::apply) leaves for the way back.
+    pub(crate) parts: usize,
+    /// Length of the sums that make the gradient of the packed parameters.
+    pub(crate) num_sums: usize,
+    /// How many partial results make a sum of a row.
+    pub(crate) lanes: usize,
+}
+
+impl Layout {
+    /// Of a map that keeps nothing and has no parameters.
+    pub(super) const NOTHING: Self =
+        Self { is_identity: false, is_table: false, block: BLOCK, parts: 0, num_sums: 0, lanes: BLOCK };
+}
+
 /// A map on a row's logits, a block at a time, and its gradient.
 ///
 /// A row's block goes through [`apply`](Self::apply) and, while it is in cache, through [`pull_back`](Self::pull_back). The way
-/// back of a [table](Self::is_table) is later, a whole row at a time: [`pull_back_row`](Self::pull_back_row).
+/// back of a [table](Layout::is_table) is later, a whole row at a time: [`pull_back_row`](Self::pull_back_row).
 pub(crate) trait CpuBody<T: Real> {
-    /// Whether `f(z) = z`: nothing to apply, keep or pull back.
-    fn is_identity(&self) -> bool {
-        false
-    }
+    /// The map's [`Layout`].
+    fn layout(&self) -> Layout;
 
-    /// Whether the sums of the parameters' gradient are about as many as logits. Such a map keeps the logits and parts of a
-    /// whole row, and adds to all rows' sums in [`pull_back_row`](Self::pull_back_row).
-    fn is_table(&self) -> bool {
-        false
-    }
-
-    /// Logits of a block: what [`apply`](Self::apply) makes of them stays in the first-level cache.
-    fn block(&self) -> usize {
-        BLOCK
-    }
-
-    /// Values a logit that [`apply`](Self::apply) leaves for the way back.
-    fn parts(&self) -> usize;
-
-    /// Length of the sums that make the gradient of the packed parameters.
-    fn num_sums(&self) -> usize {
-        0
-    }
-
-    /// How many partial results make a sum of a row.
-    fn lanes(&self) -> usize {
-        BLOCK
-    }
-
-    /// `f(z)` of a block, in place. `parts` is empty, or takes [`parts`](Self::parts) values a logit, of as many logits as
+    /// `f(z)` of a block, in place. `parts` is empty, or takes [`parts`](Layout::parts) values a logit, of as many logits as
     /// are whole [`LANES`](highrank_kernels::cpu::LANES).
     fn apply(&self, block: &mut [T], parts: &mut [T]);
 
-    /// Turns the gradient of a block's mapped logits into that of the logits, by their [`parts`](Self::parts), and adds to
-    /// the row's sums, [`num_sums`](Self::num_sums) times [`lanes`](Self::lanes) of them. Does nothing for the
-    /// [identity](Self::is_identity) and for a [table](Self::is_table); every other map has its own.
+    /// Turns the gradient of a block's mapped logits into that of the logits, by their [`parts`](Layout::parts), and adds to
+    /// the row's sums, [`num_sums`](Layout::num_sums) times [`lanes`](Layout::lanes) of them. Does nothing for the
+    /// [identity](Layout::is_identity) and for a [table](Layout::is_table); every other map has its own.
     #[inline(always)]
     fn pull_back(&self, _parts: &[T], _g: &mut [T], _lanes: &mut [T]) {
-        debug_assert!(self.is_identity() || self.is_table(), "a logit map without a way back");
+        let Layout { is_identity, is_table, .. } = self.layout();
+        debug_assert!(is_identity || is_table, "a logit map without a way back");
     }
 
     /// Turns `g / scale`, the gradient of the mapped logits of a row, into the gradient of the logits `z`, and adds to the sums
-    /// of all rows. Only called for a [table](Self::is_table).
+    /// of all rows. Only called for a [table](Layout::is_table).
     fn pull_back_row(&self, _z: &[T], _parts: &[T], _g: &mut [T], _scale: T, _sums: &mut [T]) {}
 
     /// Makes the gradient of the packed parameters from the sums.
@@ -86,9 +85,9 @@ impl<M: PointwiseOnCpu> OnCpu for M {
 }
 
 impl<T: Real, M: PointwiseOnCpu> CpuBody<T> for M {
-    /// The slope.
-    fn parts(&self) -> usize {
-        1
+    /// Keeps the slope.
+    fn layout(&self) -> Layout {
+        Layout { parts: 1, ..Layout::NOTHING }
     }
 
     #[inline(always)]
@@ -117,6 +116,7 @@ macro_rules! cpu_maps {
         pub(crate) struct CpuMap<'a, T> {
             params: &'a [T],
             body: CpuMapBody<T>,
+            pub(crate) layout: Layout,
         }
 
         enum CpuMapBody<T> {
@@ -133,31 +133,8 @@ macro_rules! cpu_maps {
                 let body = match function.plain() {
                     $(PlainMap::$Map(map) => CpuMapBody::$Map(OnCpu::on_cpu(map, params)),)+
                 };
-                Self { params, body }
-            }
-
-            pub(crate) fn is_identity(&self) -> bool {
-                match &self.body { $(CpuMapBody::$Map(map) => CpuBody::<T>::is_identity(map),)+ }
-            }
-
-            pub(crate) fn is_table(&self) -> bool {
-                match &self.body { $(CpuMapBody::$Map(map) => CpuBody::<T>::is_table(map),)+ }
-            }
-
-            pub(crate) fn block(&self) -> usize {
-                match &self.body { $(CpuMapBody::$Map(map) => CpuBody::<T>::block(map),)+ }
-            }
-
-            pub(crate) fn parts(&self) -> usize {
-                match &self.body { $(CpuMapBody::$Map(map) => CpuBody::<T>::parts(map),)+ }
-            }
-
-            pub(crate) fn num_sums(&self) -> usize {
-                match &self.body { $(CpuMapBody::$Map(map) => CpuBody::<T>::num_sums(map),)+ }
-            }
-
-            pub(crate) fn lanes(&self) -> usize {
-                match &self.body { $(CpuMapBody::$Map(map) => CpuBody::<T>::lanes(map),)+ }
+                let layout = match &body { $(CpuMapBody::$Map(map) => CpuBody::<T>::layout(map),)+ };
+                Self { params, body, layout }
             }
 
             #[inline(always)]

@@ -38,7 +38,8 @@ macro_rules! gpu_maps {
             /// The map as kernels know it, and its numbers; `None` for a map that takes the portable path.
             pub(crate) fn on_gpu(self) -> Option<(GpuMap, MapNumbers)> {
                 match self.plain() {
-                    $(PlainMap::$Map(function) => gpu::on_gpu!(function, $Map, $file $(, $gpu)?),)+
+                    $($(PlainMap::$Map(function) => Some((GpuMap::$Map, $file::$gpu::numbers(function))),)?)+
+                    _ => None,
                 }
             }
         }
@@ -77,15 +78,4 @@ macro_rules! gpu_maps {
     };
 }
 
-/// One map's part of [`on_gpu`](super::MapFunction::on_gpu).
-macro_rules! on_gpu {
-    ($function:ident, $Map:ident, $file:ident) => {{
-        let _ = $function;
-        None
-    }};
-    ($function:ident, $Map:ident, $file:ident, $gpu:ident) => {
-        Some((GpuMap::$Map, $file::$gpu::numbers($function)))
-    };
-}
-
-pub(super) use {gpu_maps, on_gpu};
+pub(super) use gpu_maps;

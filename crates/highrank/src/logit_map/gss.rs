@@ -86,7 +86,7 @@ impl PortableMap for Function {
 mod cpu {
     use highrank_kernels::cpu::{Real, softplus, softplus_and_sigmoid};
 
-    use super::super::cpu::{CpuBody, OnCpu};
+    use super::super::cpu::{CpuBody, Layout, OnCpu};
     use super::Function;
 
     /// `f(z) = z − (k − 1) softplus(c − z)`.
@@ -107,13 +107,9 @@ mod cpu {
     }
 
     impl<T: Real> CpuBody<T> for Body<T> {
-        /// `σ(c − z)` and `softplus(c − z)`.
-        fn parts(&self) -> usize {
-            2
-        }
-
-        fn num_sums(&self) -> usize {
-            2
+        /// Keeps `σ(c − z)` and `softplus(c − z)`.
+        fn layout(&self) -> Layout {
+            Layout { parts: 2, num_sums: 2, ..Layout::NOTHING }
         }
 
         #[inline(always)]

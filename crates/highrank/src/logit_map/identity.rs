@@ -26,7 +26,7 @@ impl Pointwise for Identity {
 mod cpu {
     use highrank_kernels::cpu::Real;
 
-    use super::super::cpu::{CpuBody, OnCpu};
+    use super::super::cpu::{CpuBody, Layout, OnCpu};
     use super::Identity;
 
     impl OnCpu for Identity {
@@ -38,12 +38,8 @@ mod cpu {
     }
 
     impl<T: Real> CpuBody<T> for Identity {
-        fn is_identity(&self) -> bool {
-            true
-        }
-
-        fn parts(&self) -> usize {
-            0
+        fn layout(&self) -> Layout {
+            Layout { is_identity: true, ..Layout::NOTHING }
         }
 
         #[inline(always)]

@@ -26,7 +26,7 @@ use crate::checks::TensorChecks;
 use crate::error::{HeadError, OrPanic};
 use contract::{MapModule, PortableMap};
 #[cfg(feature = "flex")]
-use cpu::{CpuBody, OnCpu};
+use cpu::{CpuBody, Layout, OnCpu};
 #[cfg(feature = "gpu")]
 pub(crate) use gpu::{MapNumbers, MapNumbersLaunch};
 

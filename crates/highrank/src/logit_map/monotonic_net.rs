@@ -151,7 +151,7 @@ mod cpu {
 
     use highrank_kernels::cpu::{LANES, Real};
 
-    use super::super::cpu::{CpuBody, OnCpu};
+    use super::super::cpu::{CpuBody, Layout, OnCpu};
     use super::Function;
 
     /// `Σ_i h_i σ(s_i z + b_i) + c`.
@@ -202,22 +202,11 @@ mod cpu {
     }
 
     impl<T: Real> CpuBody<T> for Body<T> {
-        fn block(&self) -> usize {
-            BLOCK
-        }
-
-        /// The logit, and the sigmoid of each unit.
-        fn parts(&self) -> usize {
-            1 + self.units.len()
-        }
-
-        /// Those of each unit, and that of `g`.
-        fn num_sums(&self) -> usize {
-            SUMS * self.units.len() + 1
-        }
-
-        fn lanes(&self) -> usize {
-            LANES
+        /// Keeps the logit, and the sigmoid of each unit. The sums are those of each unit, and that of `g`.
+        fn layout(&self) -> Layout {
+            let units = self.units.len();
+            let (parts, num_sums) = (1 + units, SUMS * units + 1);
+            Layout { block: BLOCK, parts, num_sums, lanes: LANES, ..Layout::NOTHING }
         }
 
         /// Takes a row; of the parts only those of one block, an array of [`BLOCK`] values for each.

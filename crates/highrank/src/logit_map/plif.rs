@@ -189,7 +189,7 @@ mod cpu {
     use highrank_kernels::vectorised;
     use pulp::Arch;
 
-    use super::super::cpu::{CpuBody, OnCpu};
+    use super::super::cpu::{CpuBody, Layout, OnCpu};
     use super::{Function, tables};
 
     /// Logits whose pieces are found, then looked up, then evaluated.
@@ -281,18 +281,9 @@ mod cpu {
     }
 
     impl<T: Real> CpuBody<T> for Body<T> {
-        fn is_table(&self) -> bool {
-            true
-        }
-
-        /// The slope. The piece is found again from the logit.
-        fn parts(&self) -> usize {
-            1
-        }
-
-        /// Two of a piece.
-        fn num_sums(&self) -> usize {
-            self.table.len()
+        /// Keeps the slope: the piece is found again from the logit. A piece has two sums.
+        fn layout(&self) -> Layout {
+            Layout { is_table: true, parts: 1, num_sums: self.table.len(), ..Layout::NOTHING }
         }
 
         /// Keeps the slopes, if there is room for them, so that the backward pass need not look them up again.

@@ -92,12 +92,12 @@ impl<'a, T: Real> MappedLogits<'a, T> {
         self.masked_in(first..first + run.len()).for_each(|place| run[place] = value);
     }
 
-    /// Turns products into mapped logits, −∞ for masked words, of words from `first` on, at most [a block](CpuMap::block) of
+    /// Turns products into mapped logits, −∞ for masked words, of words from `first` on, at most [a block](CpuMap::layout) of
     /// them. The largest one, as [`max`]. `logits` and `parts` are empty, or take the logits, and what [`CpuMap::apply`] leaves.
     #[inline(always)]
     pub(super) fn map_block(&self, block: &mut [T], first: usize, logits: &mut [T], parts: &mut [T]) -> T {
         if let Some(bias) = self.bias()
-            && self.map.is_identity()
+            && self.map.layout.is_identity
             && self.temperature == T::ONE
             && self.masked_in(first..first + block.len()).next().is_none()
         {
@@ -132,7 +132,7 @@ impl<'a, T: Real> MappedLogits<'a, T> {
     pub(super) fn map_run(&self, first: usize, run: &mut [T], saved: &mut [T]) -> T {
         let (logits, parts) = saved.split_at_mut(self.array().min(saved.len()));
         let mut top = T::LOWEST;
-        let step = self.map.block();
+        let step = self.map.layout.block;
         let (mut logits, mut parts) = (logits.chunks_mut(step), parts.chunks_mut(step));
         for (i, block) in run.chunks_mut(step).enumerate() {
             let (logits, parts) = (logits.next().unwrap_or_default(), parts.next().unwrap_or_default());
@@ -174,12 +174,12 @@ impl<'a, T: Real> MappedLogits<'a, T> {
         let (logits, slopes) = arrays.split_at_mut(self.array().min(arrays.len()));
         let (mut top, mut sum) = (T::MIN, Partial([T::ZERO; BLOCK]));
         lanes.fill(T::ZERO);
-        let step = self.map.block();
+        let step = self.map.layout.block;
         let (mut logits, mut slopes) = (logits.chunks_mut(step), slopes.chunks_mut(step));
         for first in (0..self.vocab).step_by(step) {
             let (before, block) = row.split_at_mut(first);
             let block = &mut block[..step.min(self.vocab - first)];
-            let (logits, slopes) = match self.map.is_table() {
+            let (logits, slopes) = match self.map.layout.is_table {
                 true => (logits.next().unwrap_or_default(), slopes.next().unwrap_or_default()),
                 false => (&mut [][..], &mut **parts),
             };
@@ -197,7 +197,7 @@ impl<'a, T: Real> MappedLogits<'a, T> {
                 self.map.pull_back(parts, block, lanes);
             }
         }
-        let lanes = lanes.chunks(self.map.lanes());
+        let lanes = lanes.chunks(self.map.layout.lanes);
         sums.iter_mut().zip(lanes).for_each(|(sum, lanes)| *sum = total_of(lanes));
         (top, total_of(&sum.0))
     }
@@ -208,12 +208,12 @@ impl<'a, T: Real> MappedLogits<'a, T> {
     pub(super) fn pull_back(&self, row: &mut [T], saved: &mut Saved<'_, T>) {
         let Saved { lanes, parts, sums, arrays, .. } = saved;
         lanes.fill(T::ZERO);
-        let step = self.map.block();
+        let step = self.map.layout.block;
         for (g, z) in row.chunks_mut(step).zip(arrays.chunks_mut(step)) {
             self.map.apply(&mut z[..g.len()], parts);
             self.map.pull_back(parts, g, lanes);
         }
-        let lanes = lanes.chunks(self.map.lanes());
+        let lanes = lanes.chunks(self.map.layout.lanes);
         sums.iter_mut().zip(lanes).for_each(|(sum, lanes)| *sum = total_of(lanes));
     }
 
@@ -239,19 +239,19 @@ impl<'a, T: Real> MappedLogits<'a, T> {
             self.map.pull_back(parts, gradients, lanes);
             words.iter().zip(&*gradients).for_each(|(word, g)| row[*word] += *g);
         }
-        let lanes = lanes.chunks(self.map.lanes());
+        let lanes = lanes.chunks(self.map.layout.lanes);
         sums.iter_mut().zip(lanes).for_each(|(sum, lanes)| *sum += total_of(lanes));
     }
 
     /// How many values a row saves from its first stage to its last if gradients are asked for, see [`Saved`]: with
     /// `listed` words, and with what dense targets and statistics need of all words, or without.
     pub(super) fn saved_of_row(&self, listed: usize, all_words: bool) -> usize {
-        if self.map.is_identity() {
+        if self.map.layout.is_identity {
             return 0;
         }
         // The logits where they are needed again, and the parts of a map with a table.
-        let arrays = match self.map.is_table() {
-            true => 1 + self.map.parts(),
+        let arrays = match self.map.layout.is_table {
+            true => 1 + self.map.layout.parts,
             false => usize::from(all_words),
         };
         self.layout(listed).iter().sum::<usize>() + arrays * self.array()
@@ -264,11 +264,12 @@ impl<'a, T: Real> MappedLogits<'a, T> {
 
     /// Lengths of a row's lanes, parts, sums and listed logits; multiples of [`LANES`].
     fn layout(&self, listed: usize) -> [usize; 4] {
-        let (sums, parts) = match self.map.is_table() {
+        let map = &self.map.layout;
+        let (sums, parts) = match map.is_table {
             true => (0, 0),
-            false => (self.map.num_sums(), self.map.parts() * self.map.block()),
+            false => (map.num_sums, map.parts * map.block),
         };
-        [sums * self.map.lanes(), parts, sums.next_multiple_of(LANES), listed.next_multiple_of(LANES)]
+        [sums * map.lanes, parts, sums.next_multiple_of(LANES), listed.next_multiple_of(LANES)]
     }
 
     /// Divides what a row saves, [`saved_of_row`](Self::saved_of_row) values or none.
@@ -280,7 +281,7 @@ impl<'a, T: Real> MappedLogits<'a, T> {
         let (parts, rest) = rest.split_at_mut(parts);
         let (sums, rest) = rest.split_at_mut(sums);
         let (listed, arrays) = rest.split_at_mut(layout[3]);
-        Saved { sums: &mut sums[..lanes.len() / self.map.lanes()], lanes, parts, listed, arrays }
+        Saved { sums: &mut sums[..lanes.len() / self.map.layout.lanes], lanes, parts, listed, arrays }
     }
 }
 

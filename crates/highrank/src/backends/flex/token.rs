@@ -73,7 +73,7 @@ pub(super) struct Scratch<T> {
 pub(super) struct SharedGradients<T> {
     /// Of the decoder's bias, `[V]`, or nothing.
     pub(super) bias: Buffer<T>,
-    /// What the map [sums](crate::logit_map::CpuMap::num_sums), or nothing.
+    /// What the map [sums](crate::logit_map::CpuMap::layout), or nothing.
     pub(super) map_sums: Buffer<T>,
 }
 
@@ -305,15 +305,15 @@ impl<T: Real> WithSimd for Backward<'_, '_, T> {
             let listed = taken.iter().map(|taken| T::of(-unit * taken));
             let mut saved = logits.split(&mut saved[k * saved_of_row..(k + 1) * saved_of_row], width);
             let map = &logits.map;
-            if !token.needs_all_words() && !map.is_identity() && !map.is_table() {
+            if !token.needs_all_words() && !map.layout.is_identity && !map.layout.is_table {
                 // The rest of the row has its slopes already.
                 logits.add_listed(row, target.listed, listed, &mut saved);
             } else {
                 target.listed.iter().zip(listed).for_each(|(id, g)| row[*id] += g);
-                if map.is_table() {
+                if map.layout.is_table {
                     let (z, parts) = saved.arrays.split_at(logits.array());
                     map.pull_back_row(&z[..vocab], parts, row, scales[k], &mut gradients.map_sums);
-                } else if !map.is_identity() {
+                } else if !map.layout.is_identity {
                     logits.pull_back(row, &mut saved);
                 }
             }

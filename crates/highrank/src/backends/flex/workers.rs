@@ -111,7 +111,7 @@ impl<'c, T: Real> Workers<'c, T> {
         let (saved_of_row, map_sums) = match upstream {
             Some(_) => {
                 let all_words = targets.has_dense() || targets.statistics;
-                (logits.saved_of_row(targets.listed(), all_words), logits.map.num_sums())
+                (logits.saved_of_row(targets.listed(), all_words), logits.map.layout.num_sums)
             }
             None => (0, 0),
         };
