@@ -112,27 +112,23 @@ impl Rounding for Dispatch {
     Cube: cfg(feature = "gpu"),
     Autodiff
 )]
-trait Dispatched: Backend {
+trait Dispatched: Rounding {
     #[allow(unused_variables)] // In the generated dispatch, if no backend's feature is on.
-    fn dispatched(x: FloatTensor<Self>, digits: u32) -> FloatTensor<Self>;
+    fn dispatched(x: FloatTensor<Self>, digits: u32) -> FloatTensor<Self> {
+        Self::nearest(Floats::new(x), digits).into_primitive()
+    }
 }
 
-macro_rules! dispatched {
-    ($backend:ty $(where $($generics:tt)*)?) => {
-        impl$(<$($generics)*>)? Dispatched for $backend {
-            fn dispatched(x: FloatTensor<Self>, digits: u32) -> FloatTensor<Self> {
-                Self::nearest(Floats::new(x), digits).into_primitive()
-            }
-        }
-    };
-}
 #[cfg(feature = "flex")]
-dispatched!(burn::backend::Flex);
+impl Dispatched for burn::backend::Flex {}
+
 #[cfg(feature = "ndarray")]
-dispatched!(burn::backend::NdArray);
+impl Dispatched for burn::backend::NdArray {}
+
 #[cfg(feature = "gpu")]
-dispatched!(burn::backend::Cube);
-dispatched!(Autodiff<B, C> where B: Rounding, C: CheckpointStrategy);
+impl Dispatched for burn::backend::Cube {}
+
+impl<B: Rounding, C: CheckpointStrategy> Dispatched for Autodiff<B, C> {}
 
 crate::listed_backends! {
     /// Whether [`Dispatched`] reaches the backend of a device.
