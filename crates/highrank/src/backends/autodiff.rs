@@ -9,18 +9,23 @@ use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, AutodiffBackend, Backend};
 use highrank_kernels::node::{inner, record};
-use highrank_kernels::{Floats, Ints, Precision};
+use highrank_kernels::{Floats, Ints, Precision, Rounding};
 
-use crate::likelihood::LikelihoodKernels;
+use crate::likelihood::{GradientSum, LikelihoodKernels, OutputOps};
 use crate::ops::{
-    GradientSum, LatentCall, LatentInputs, Likelihood, LossCall, MixWanted, Objective, OutputOps, PerInput,
-    Prediction, PredictionCall, Scores, Targets, Wanted, assert_constant, is_cpu,
+    Kernels, LatentCall, LatentInputs, Likelihood, LossCall, MixWanted, Objective, PerInput, Prediction,
+    PredictionCall, Scores, Targets, Wanted, assert_constant, is_cpu,
 };
 
 type Goal<B> = Objective<Floats<B>, Ints<B>>;
 
 /// Inputs of the likelihood that may be differentiated, and the token weights.
 const WITH_WEIGHTS: usize = PerInput::<()>::COUNT + 1;
+
+// The portable bodies are differentiable by composition; what is dispatched does not come to them.
+impl<B: Rounding, C: CheckpointStrategy> Kernels for Autodiff<B, C> {}
+
+impl<B: Rounding, C: CheckpointStrategy> LikelihoodKernels for Autodiff<B, C> {}
 
 impl<B: LikelihoodKernels, C: CheckpointStrategy> OutputOps for Autodiff<B, C> {
     fn loss(call: LossCall<Self>) -> Vec<FloatTensor<Self>> {

@@ -7,7 +7,8 @@ use burn::tensor::{DType, Device, Tensor};
 use highrank_kernels::{Floats, Precision};
 
 use super::testing::{assert_each_close, spread, values};
-use crate::ops::{Activation, LatentArgs, LatentMask, OutputOps, latent};
+use crate::likelihood::OutputOps;
+use crate::ops::{Activation, LatentArgs, LatentMask, latent};
 
 /// 1.2539 where a value exceeds −0.5, 0 elsewhere: not quite the inverse of a probability, as a mask in half precision.
 fn mask(shape: [usize; 2], device: &Device, dtype: DType) -> Tensor<2> {

@@ -3,7 +3,8 @@
 use burn::backend::{Dispatch, TensorMetadata};
 use highrank_kernels::{Floats, Precision};
 
-use crate::ops::{Kernels, LatentArgs, OutputOps, has_kernels};
+use crate::likelihood::{OutputOps, has_kernels};
+use crate::ops::{Kernels, LatentArgs};
 
 /// Selects portable or native products and latent layers for a context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -41,6 +41,7 @@ mod draw;
 pub(crate) mod gated;
 mod kernels;
 mod mask;
+mod output_ops;
 pub(crate) mod parts;
 pub mod portable;
 mod shares;
@@ -48,6 +49,7 @@ mod sparse_targets;
 
 pub(crate) use budget::{DEFAULT_MEMORY_BUDGET, default_memory_budget, memory_budget};
 pub use kernels::LikelihoodKernels;
+pub use output_ops::{GradientSum, OutputOps, has_kernels};
 
 pub(crate) use draw::draw_in_order;
 pub(crate) use mask::Vocabulary;
@@ -58,9 +60,7 @@ use burn::backend::{Dispatch, TensorMetadata};
 use burn::tensor::Tensor;
 use highrank_kernels::{Bools, Floats, Ints};
 
-use crate::ops::{
-    Likelihood, LossCall, Objective, OutputOps, Prediction, Scores, Targets, has_kernels, is_cpu,
-};
+use crate::ops::{Likelihood, LossCall, Objective, Prediction, Scores, Targets, is_cpu};
 
 /// The loss of an objective in nats, differentiable: with weights `Σ_n w_n loss_n`, `[1]`, and otherwise the loss of each token,
 /// `[N]`; and its statistics. Results are in f32, or f64 if the inputs are.

@@ -3,13 +3,10 @@
 //!
 //! * [`Kernels`]: matrix products, and what a backend computes for a context, forward and backward. The default bodies are the
 //!   portable ones of [`latent`] and [`mix`]. What it computes for the likelihood is
-//!   [`LikelihoodKernels`](crate::likelihood::LikelihoodKernels).
-//! * [`OutputOps`]: what users' tensors pass through, dispatched at run time to the backend they are on.
+//!   [`LikelihoodKernels`](crate::likelihood::LikelihoodKernels), and what users' tensors pass through is
+//!   [`OutputOps`](crate::likelihood::OutputOps).
 //! * [`Likelihood`], [`LatentArgs`] and their gradients: generic over the type of a tensor,
 //!   so the same data describe a call on users' tensors, on one backend's, or in the queue of Burn's fusion.
-
-// Burn has deprecated NdArray; the feature stays for as long as Burn has it.
-#![allow(deprecated)]
 
 mod activation;
 mod calls;
@@ -38,11 +35,6 @@ pub(crate) use objective::assert_constant;
 pub use objective::{MASKING_BIAS, Objective, Scores, Statistic, Targets};
 pub use predict::{Draw, Drawn, LogProbs, Prediction};
 
-use std::sync::Arc;
-
-use burn::backend::tensor::FloatTensor;
-use burn::backend::{Backend, backend_extension};
-use burn::tensor::TensorData;
 use highrank_kernels::{Rounding, precision};
 
 /// Matrix products and the operations that make a context, inside one backend. No call is tracked.
@@ -85,54 +77,4 @@ pub trait Kernels: Rounding {
     ) -> MixGradients<Floats<Self>> {
         mix::mix_backward(prior, latent, grad, wanted)
     }
-}
-
-/// Sums a gradient with those that others have of the same tensor: values of the same shape and type.
-pub type GradientSum = Arc<dyn Fn(TensorData) -> TensorData + Send + Sync>;
-
-/// The operations that users' tensors pass through.
-///
-/// On a plain backend they are its [`Kernels`] and
-/// [`LikelihoodKernels`](crate::likelihood::LikelihoodKernels); on `Autodiff` a hand-written backward pass
-/// over these.
-#[backend_extension(
-    Flex: cfg(feature = "flex"),
-    NdArray: cfg(feature = "ndarray"),
-    Cube: cfg(feature = "gpu"),
-    Autodiff
-)]
-pub trait OutputOps: Backend {
-    /// The weighted sum of the losses, `[1]`, or without weights the loss of each token, `[N]`; after it the
-    /// [other scores](Scores), if asked for. Of listed words, which have no weights, their [results](Scores::listed) are
-    /// differentiable in place of the loss.
-    fn loss(#[extension_type] call: LossCall<Self>) -> Vec<FloatTensor<Self>>;
-
-    /// The latent layer of a mixture, shape `[N, F]`.
-    fn latent(#[extension_type] args: LatentCall<Self>) -> FloatTensor<Self>;
-
-    /// The mixed context `Σ_k π_k h_k`, shape `[N, d]`, from `π`, `[N, K]`, and `h`, `[N, K·d]`.
-    #[allow(unused_variables)] // In the generated dispatch, if no backend's feature is on.
-    fn mix(prior: FloatTensor<Self>, latent: FloatTensor<Self>) -> FloatTensor<Self>;
-
-    /// What is predicted of every token; a tensor, if one was asked for. A constant: no gradient flows
-    /// through it.
-    #[allow(unused_variables)] // In the generated dispatch, if no backend's feature is on.
-    fn predict(
-        #[extension_type] input: PredictionCall<Self>,
-        prediction: Prediction<'_>,
-    ) -> Option<FloatTensor<Self>>;
-
-    /// `lhs · rhs` of two matrices, what is read of them rounded as `precision` says.
-    #[allow(unused_variables)] // In the generated dispatch, if no backend's feature is on.
-    fn product(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>, precision: Precision) -> FloatTensor<Self>;
-
-    /// The tensor itself, whose gradient becomes what `sum` makes of it.
-    #[allow(unused_variables)] // In the generated dispatch, if no backend's feature is on.
-    fn with_gradient_sum(tensor: FloatTensor<Self>, sum: GradientSum) -> FloatTensor<Self>;
-}
-
-highrank_kernels::listed_backends! {
-    /// Whether [`OutputOps`] reaches the backend of a device. If not, the portable bodies run on the
-    /// dispatched backend.
-    pub fn has_kernels
 }

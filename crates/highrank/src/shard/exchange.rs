@@ -7,7 +7,7 @@ use burn::tensor::{DType, Element, Tensor, TensorData};
 use highrank_kernels::Floats;
 
 use super::group::{GroupHandle, ShardError, ShardGroup};
-use crate::ops::OutputOps;
+use crate::likelihood::OutputOps;
 
 const EXPECT: &str = "exchanged numbers are in f32 or f64";
 

@@ -11,7 +11,8 @@ use super::share::Share;
 use crate::OutputHead;
 use crate::decoder::Decoder;
 use crate::error::expect_shape;
-use crate::ops::{MASKING_BIAS, has_kernels, wide};
+use crate::likelihood::has_kernels;
+use crate::ops::{MASKING_BIAS, wide};
 use crate::parameters::{changed, value, with_own_parameters};
 
 /// A head whose decoder's rows are shared out over ranks: [`shard`](super) says how.

@@ -5,13 +5,13 @@ use highrank_kernels::gpu::fused::{Fusion, FusionBackend, Inputs, Taken, operati
 use highrank_kernels::precision::product_dtype;
 use highrank_kernels::{Floats, Ints, Precision};
 
-use crate::likelihood::LikelihoodKernels;
+use crate::likelihood::{LikelihoodKernels, OutputOps};
 use crate::ops::{
     Gradients, Kernels, LatentArgs, LatentGradients, LatentWanted, Likelihood, Objective, Scores, Statistic,
     Wanted, wide,
 };
 
-dispatch_to_kernels!(Fusion<B> where B: FusionBackend + LikelihoodKernels);
+impl<B: FusionBackend + LikelihoodKernels> OutputOps for Fusion<B> {}
 
 // The mixed context is left to the portable body: composed, its few operations fuse into one kernel.
 impl<B: FusionBackend + Kernels> Kernels for Fusion<B> {

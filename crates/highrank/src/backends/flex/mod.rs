@@ -43,14 +43,14 @@ use burn::tensor::DType;
 use highrank_kernels::precision::{self, product_dtype};
 use highrank_kernels::{Floats, Ints, Precision};
 
-use crate::likelihood::LikelihoodKernels;
+use crate::likelihood::{LikelihoodKernels, OutputOps};
 use crate::ops::mix as portable;
 use crate::ops::{
     Gradients, Kernels, LatentArgs, LatentGradients, LatentWanted, Likelihood, LogProbs, MixGradients,
     MixWanted, Objective, Prediction, Scores, Wanted, wide,
 };
 
-dispatch_to_kernels!(Flex);
+impl OutputOps for Flex {}
 
 impl Kernels for Flex {
     fn product(lhs: Floats<Self>, rhs: Floats<Self>, precision: Precision) -> Floats<Self> {
