@@ -173,7 +173,18 @@ impl<F, I> Objective<F, I> {
     }
 }
 
-impl<F, B: Backend> Objective<F, Ints<B>> {
+impl<B: Backend> Objective<Floats<B>, Ints<B>> {
+    /// That of a range of tokens.
+    pub fn slice(&self, tokens: Range<usize>) -> Self {
+        let rows = |factors: &Option<Floats<B>>| factors.clone().map(|factors| factors.rows(tokens.clone()));
+        Self {
+            targets: self.targets.slice(tokens.clone()),
+            entropy: rows(&self.entropy),
+            normaliser: rows(&self.normaliser),
+            ..self.clone()
+        }
+    }
+
     /// Columns of [`Scores::listed`]; 0 where no words are listed.
     pub fn listed_columns(&self) -> usize {
         match &self.targets {

@@ -18,9 +18,8 @@ use highrank_kernels::{Floats, Ints};
 use super::mask::Vocabulary;
 use super::parts::ScoreParts;
 use super::sparse_targets::SparseTargets;
-use crate::ops::{Gradients, Kernels, Likelihood, Objective, Scores, Targets, Wanted};
-use chunk::Chunk;
-use score::{General, Score, Words};
+use crate::ops::{Gradients, Kernels, Likelihood, Objective, Scores, Wanted};
+use score::Score;
 
 /// Loss of every token, and statistics where asked for; one product, differentiable by composition. For an upstream gradient
 /// also the wanted gradients of `Σ_n upstream_n · loss_n`; three products.
@@ -33,11 +32,16 @@ pub fn score<B: Kernels>(
 ) -> (Scores<Floats<B>>, Gradients<Floats<B>>) {
     let input = &input.clone().widened();
     let gradient = gradient.map(|(upstream, wanted)| (upstream.cast(input.wide()), wanted));
-    let sweep = Sweep::new(input, objective);
+    let vocabulary = Vocabulary::new(input);
+    let sparse = match objective.is_plain() {
+        true => None,
+        false => SparseTargets::new(input, objective, &vocabulary),
+    };
     let (mut scores, mut gradients) = (ScoreParts::default(), GradientParts::default());
     for block in blocks(input) {
-        for chunk in block.chunks(&sweep.vocabulary) {
-            let scored = sweep.score(&chunk);
+        for chunk in block.chunks(&vocabulary) {
+            let objective = &objective.slice(chunk.start..chunk.end);
+            let scored = Score::new(&chunk, objective, sparse.as_ref());
             scores.add(scored.scores(&chunk, objective));
             if let Some((upstream, wanted)) = &gradient {
                 let scored = scored.gradients(&chunk, upstream.clone().rows(chunk.start..chunk.end));
@@ -55,42 +59,17 @@ pub fn score<B: Kernels>(
 #[cfg(feature = "analysis")]
 pub(crate) fn logit_gradients<B: Kernels>(input: &Likelihood<Floats<B>>, words: Ints<B>) -> Floats<B> {
     let input = &input.clone().widened();
-    let objective = Objective::new(Targets::Words(words));
-    let sweep = Sweep::new(input, &objective);
+    let vocabulary = Vocabulary::new(input);
     let mut parts = vec![];
     for block in blocks(input) {
-        for chunk in block.chunks(&sweep.vocabulary) {
+        for chunk in block.chunks(&vocabulary) {
+            let words = words.clone().rows(chunk.start..chunk.end);
+            let scored = Score::Words(score::Words::score(&chunk, words));
             let upstream = Floats::full([chunk.tokens()], 1.0, &input.weight.device(), input.wide());
-            let d_mapped = sweep.score(&chunk).gradients(&chunk, upstream).d_mapped;
-            let Chunk { table, logits, .. } = chunk;
+            let d_mapped = scored.gradients(&chunk, upstream).d_mapped;
+            let chunk::Chunk { table, logits, .. } = chunk;
             parts.push(chunk::logit_gradients(input, table.as_ref(), logits, d_mapped).0.detach());
         }
     }
     Floats::cat(parts, 0)
-}
-
-/// What all chunks of a call share.
-struct Sweep<'a, B: Kernels> {
-    objective: &'a Objective<Floats<B>, Ints<B>>,
-    vocabulary: Vocabulary<B>,
-    sparse: Option<SparseTargets<B>>,
-}
-
-impl<'a, B: Kernels> Sweep<'a, B> {
-    fn new(input: &Likelihood<Floats<B>>, objective: &'a Objective<Floats<B>, Ints<B>>) -> Self {
-        let vocabulary = Vocabulary::new(input);
-        let sparse = match objective.is_plain() {
-            true => None,
-            false => SparseTargets::new(input, objective, &vocabulary),
-        };
-        Self { objective, vocabulary, sparse }
-    }
-
-    /// By the shorter way where one word a token is all that is asked for.
-    fn score(&self, chunk: &Chunk<'_, B>) -> Score<B> {
-        match &self.objective.targets {
-            Targets::Words(words) if self.objective.is_plain() => Score::Words(Words::score(chunk, words)),
-            _ => Score::General(General::score(chunk, self.objective, self.sparse.as_ref())),
-        }
-    }
 }

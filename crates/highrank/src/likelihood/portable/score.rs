@@ -23,6 +23,18 @@ pub(super) enum Score<B: Kernels> {
 }
 
 impl<B: Kernels> Score<B> {
+    /// By the shorter way where one word a token is all that is asked for. The objective is that of the chunk's tokens.
+    pub(super) fn new(
+        chunk: &Chunk<'_, B>,
+        objective: &Objective<Floats<B>, Ints<B>>,
+        sparse: Option<&SparseTargets<B>>,
+    ) -> Self {
+        match &objective.targets {
+            Targets::Words(words) if objective.is_plain() => Self::Words(Words::score(chunk, words.clone())),
+            _ => Self::General(General::score(chunk, objective, sparse)),
+        }
+    }
+
     /// What the objective asks for.
     pub(super) fn scores(
         &self,
@@ -30,8 +42,7 @@ impl<B: Kernels> Score<B> {
         objective: &Objective<Floats<B>, Ints<B>>,
     ) -> Scores<Floats<B>> {
         let targets = &objective.targets;
-        let class_weights = objective.class_weights.as_ref();
-        let infinite = infinite(chunk, &targets.slice(chunk.start..chunk.end), class_weights);
+        let infinite = infinite(chunk, targets, objective.class_weights.as_ref());
         match self {
             Self::Words(scored) => {
                 let loss = or_infinite(scored.nll.clone(), infinite);
@@ -67,8 +78,7 @@ pub(super) struct Words<B: Kernels> {
 }
 
 impl<B: Kernels> Words<B> {
-    pub(super) fn score(chunk: &Chunk<'_, B>, words: &Ints<B>) -> Self {
-        let words = words.clone().rows(chunk.start..chunk.end);
+    pub(super) fn score(chunk: &Chunk<'_, B>, words: Ints<B>) -> Self {
         let word = words.reshape([chunk.tokens(), 1]).repeat_dim(1, chunk.components);
         let word = word.reshape([chunk.tokens() * chunk.components, 1]);
         let softmax = chunk.softmax();
@@ -118,7 +128,7 @@ pub(super) struct General<B: Kernels> {
 }
 
 impl<B: Kernels> General<B> {
-    pub(super) fn score(
+    fn score(
         chunk: &Chunk<'_, B>,
         objective: &Objective<Floats<B>, Ints<B>>,
         sparse: Option<&SparseTargets<B>>,
@@ -135,7 +145,7 @@ impl<B: Kernels> General<B> {
         let rows = log_probs.clone().reshape([tokens, vocab]);
         let (of_targets, mut q) = match &objective.targets {
             Targets::Model { teacher, divergence, .. } => {
-                let of_teacher = super::log_probs::log_probs(&teacher.slice(chunk.start, chunk.end));
+                let of_teacher = super::log_probs::log_probs(teacher);
                 let student = chunk.vocabulary.with_minus_infinity(rows.clone());
                 divergence.of_rows(student, of_teacher)
             }
@@ -145,15 +155,13 @@ impl<B: Kernels> General<B> {
             }
         };
         let entropy = objective.entropy.clone().map(|factor| {
-            let factor = factor.rows(chunk.start..chunk.end).cast(rows.dtype()).reshape([tokens, 1]);
+            let factor = factor.cast(rows.dtype()).reshape([tokens, 1]);
             let terms = entropy_terms(chunk, rows);
             q = q.clone() + terms.clone() * factor.clone();
             (factor, -terms.sum_dim(1))
         });
-        let normaliser = objective.normaliser.clone().map(|factor| {
-            let dtype = lse.dtype();
-            factor.rows(chunk.start..chunk.end).cast(dtype).reshape([tokens, 1])
-        });
+        let normaliser =
+            objective.normaliser.clone().map(|factor| factor.cast(lse.dtype()).reshape([tokens, 1]));
         let z_loss = objective.z_loss;
         Self { of_targets, q, softmax, joint, log_probs, lse, prior, entropy, normaliser, z_loss }
     }
@@ -189,9 +197,8 @@ impl<B: Kernels> General<B> {
     fn listed(&self, chunk: &Chunk<'_, B>, targets: &Targets<Floats<B>, Ints<B>>) -> Option<Floats<B>> {
         let Targets::Listed { ids, .. } = targets else { return None };
         let [tokens, vocab] = self.q.dims();
-        let ids = ids.clone().rows(chunk.start..chunk.end);
         let log_probs = self.log_probs.clone().reshape([tokens, vocab]);
-        let mut columns = vec![chunk.vocabulary.with_minus_infinity(log_probs).gather(1, ids)];
+        let mut columns = vec![chunk.vocabulary.with_minus_infinity(log_probs).gather(1, ids.clone())];
         columns.extend(self.entropy.as_ref().map(|(_, entropy)| entropy.clone()));
         columns.extend(self.normaliser.as_ref().map(|_| {
             let normaliser = self.log_normaliser();
@@ -215,7 +222,7 @@ impl<B: Kernels> General<B> {
         let [tokens, vocab] = self.q.dims();
         let column = [tokens, 1];
         let log_probs = self.log_probs.clone().reshape([tokens, vocab]);
-        let words = targets.words().clone().rows(chunk.start..chunk.end);
+        let words = targets.words().clone();
         let nll = -log_probs.clone().gather(1, words.clone().reshape(column)).reshape([tokens]);
         let nll = or_infinite(nll, infinite(chunk, &Targets::Words(words), None));
         let entropy = -entropy_terms(chunk, log_probs.clone()).sum_dim(1);
@@ -287,7 +294,7 @@ fn target_rows<B: Kernels>(
     match (sparse, &objective.targets) {
         (None, Targets::Distributions { rows, .. }) => {
             let dtype = chunk.logits.dtype();
-            let rows = rows.clone().rows(chunk.start..chunk.end).cast(dtype);
+            let rows = rows.clone().cast(dtype);
             let rows = match objective.label_smoothing {
                 0.0 => rows,
                 smoothing => {
