@@ -14,14 +14,9 @@ use super::tokens::Tokens;
 use crate::checks::TensorChecks;
 use crate::error::{HeadError, fits_memory};
 use crate::math::sigmoid;
+use crate::ops::gated::{COMPONENTS, GATES};
 use crate::ops::{Activation, ContextSource, GatedArgs, GatedInputs, LatentArgs, wide};
 use crate::parameters::value;
-
-/// `K`, contexts of a Mixtape.
-pub(super) const COMPONENTS: usize = GatedArgs::<()>::COMPONENTS;
-
-/// The gates that make their probabilities.
-const GATES: usize = GatedArgs::<()>::GATES;
 
 /// Configuration of a [`Mixtape`] in a head, whose other sizes are the head's.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

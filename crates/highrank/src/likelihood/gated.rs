@@ -12,13 +12,8 @@ use highrank_kernels::Floats;
 
 use super::parts::{add_part, joined};
 use crate::math::sigmoid;
+use crate::ops::gated::{COMPONENTS, GATES};
 use crate::ops::{GatedArgs, GatedGradients, GatedInputs, GatedWanted, Kernels, MixInputs, MixWanted};
-
-/// The inner nodes of the tree of gates.
-const GATES: usize = GatedArgs::<()>::GATES;
-
-/// Its leaves.
-const COMPONENTS: usize = GatedArgs::<()>::COMPONENTS;
 
 /// A run of tokens with the products that their gates are made of.
 pub(crate) struct Chunk<B: Kernels> {

@@ -5,6 +5,12 @@ use highrank_kernels::{Floats, Precision};
 
 use super::inputs::per_input;
 
+/// `K`, the leaves of the tree of gates.
+pub const COMPONENTS: usize = 4;
+
+/// Its inner nodes.
+pub const GATES: usize = 3;
+
 /// Four contexts `h_k` of every token, which each word `x` mixes by probabilities of its own:
 ///
 /// ```text
@@ -31,11 +37,6 @@ pub struct GatedArgs<F = Floats> {
 }
 
 impl<F> GatedArgs<F> {
-    /// `K`, the leaves of the tree of gates.
-    pub const COMPONENTS: usize = 4;
-    /// Its inner nodes.
-    pub const GATES: usize = 3;
-
     /// The same arguments with each tensor changed by `f`.
     pub fn map<G>(self, f: impl FnMut(F) -> G) -> GatedArgs<G> {
         GatedArgs { inputs: self.inputs.map(f), precision: self.precision }
@@ -60,7 +61,7 @@ impl<B: Backend> GatedArgs<Floats<B>> {
 
     /// `d`.
     pub fn d_embedding(&self) -> usize {
-        self.inputs.latent.shape()[1] / Self::COMPONENTS
+        self.inputs.latent.shape()[1] / COMPONENTS
     }
 
     /// Tokens `start .. end`.

@@ -5,7 +5,7 @@ use burn::tensor::DType;
 use highrank_kernels::precision::wide;
 use highrank_kernels::{Floats, Precision};
 
-use super::gated::{GatedArgs, GatedInputs};
+use super::gated::{GATES, GatedArgs, GatedInputs};
 use super::inputs::per_input;
 use super::latent::{LatentArgs, LatentWanted};
 use crate::logit_map::MapFunction;
@@ -126,7 +126,7 @@ impl<B: Backend> Likelihood<Floats<B>> {
     /// Tokens in a chunk: as many as fit [`chunk_bytes`](Self::chunk_bytes), at least one.
     pub fn chunk_tokens(&self) -> usize {
         let logits = match &self.contexts {
-            ContextSource::Gated(args) => self.vocab().max(GatedArgs::<()>::GATES * args.words()),
+            ContextSource::Gated(args) => self.vocab().max(GATES * args.words()),
             _ => self.components() * self.vocab(),
         };
         let token_bytes = logits * self.weight.dtype().size();

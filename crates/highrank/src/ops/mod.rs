@@ -12,7 +12,7 @@ mod activation;
 mod calls;
 mod device;
 mod divergence;
-mod gated;
+pub mod gated;
 mod inputs;
 pub mod latent;
 mod likelihood;

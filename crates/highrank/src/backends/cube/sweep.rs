@@ -18,6 +18,7 @@ use crate::likelihood::parts::ScoreParts;
 use crate::likelihood::portable::{self, GradientParts};
 use crate::likelihood::{SparseTargets, Vocabulary};
 use crate::logit_map::{MapNumbers, MapNumbersLaunch};
+use crate::ops::gated::{COMPONENTS, GATES};
 use crate::ops::{
     ContextSource, GatedArgs, GatedInputs, Gradients, Likelihood, Objective, Scores, Statistic, Targets,
     Wanted, runs,
@@ -296,7 +297,7 @@ impl Sweep {
     /// Tokens of a chunk whose numbers can all be indexed.
     fn chunk_tokens(&self) -> usize {
         let of_gates = match &self.input.contexts {
-            ContextSource::Gated(args) => GatedArgs::<()>::GATES * args.words(),
+            ContextSource::Gated(args) => GATES * args.words(),
             _ => 0,
         };
         let width = (self.input.vocab() + 2 * self.listed_width()).max(row::VALUES).max(of_gates);
@@ -512,16 +513,15 @@ fn as_read(input: &Likelihood<Floats<CubeBackend>>) -> Likelihood<Floats<CubeBac
 /// If a tensor's shape is not what the others' say.
 fn checked_gates(args: GatedArgs<Floats<CubeBackend>>, d: usize) -> GatedArgs<Floats<CubeBackend>> {
     let (tokens, words, d_gate) = (args.tokens(), args.words(), args.d_gate());
-    let (gates, components) = (GatedArgs::<()>::GATES, GatedArgs::<()>::COMPONENTS);
     let read = |x: Floats<CubeBackend>, what, shape| checked(x.cast(DType::F32), what, shape);
     let GatedInputs { prior, latent, features, base, vectors, bias } = args.inputs;
     let inputs = GatedInputs {
-        prior: read(prior, "priors of words without gates", [tokens, components]),
-        latent: read(latent, "contexts with gates", [tokens, components * d]),
-        features: read(features, "gates' features of a token", [tokens, gates * d_gate]),
-        base: read(base, "gates' part of a token", [tokens, gates]),
+        prior: read(prior, "priors of words without gates", [tokens, COMPONENTS]),
+        latent: read(latent, "contexts with gates", [tokens, COMPONENTS * d]),
+        features: read(features, "gates' features of a token", [tokens, GATES * d_gate]),
+        base: read(base, "gates' part of a token", [tokens, GATES]),
         vectors: read(vectors, "gates' vectors", [words, d_gate]),
-        bias: read(bias, "gates' biases", [words, gates]),
+        bias: read(bias, "gates' biases", [words, GATES]),
     };
     GatedArgs { inputs, ..args }
 }

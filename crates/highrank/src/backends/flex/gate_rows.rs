@@ -9,12 +9,7 @@ use pulp::Arch;
 use super::row::{Lanes, total};
 use super::tensors::take;
 use crate::ops::GatedArgs;
-
-/// The inner nodes of the tree of gates.
-pub(super) const GATES: usize = GatedArgs::<()>::GATES;
-
-/// Its leaves.
-pub(super) const COMPONENTS: usize = GatedArgs::<()>::COMPONENTS;
+use crate::ops::gated::{COMPONENTS, GATES};
 
 /// What the backward visit of a token sums over its words.
 #[derive(Debug, Clone, Copy, Default)]

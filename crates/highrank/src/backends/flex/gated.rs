@@ -11,10 +11,11 @@ use burn::tensor::DType;
 use highrank_kernels::Floats;
 use highrank_kernels::cpu::{Buffer, Factor, Matrix, Real, multiply_rounded, share};
 
-use super::gate_rows::{COMPONENTS, GATES, GateRows, TokenSums};
+use super::gate_rows::{GateRows, TokenSums};
 use super::latent::add_columns;
 use super::mix;
 use super::tensors::{assert_length, row_major, values};
+use crate::ops::gated::{COMPONENTS, GATES};
 use crate::ops::{GatedArgs, GatedInputs, MixInputs};
 
 /// The arguments row-major in the type of sums; the biases become `[3, S]`.
