@@ -13,8 +13,8 @@ use highrank_kernels::{Floats, Ints, Precision, Rounding};
 
 use crate::likelihood::{GradientSum, LikelihoodKernels, OutputOps};
 use crate::ops::{
-    Kernels, LatentCall, LatentInputs, Likelihood, LossCall, MixWanted, Objective, PerInput, Prediction,
-    PredictionCall, Scores, Targets, Wanted, assert_constant, is_cpu,
+    Kernels, LatentCall, LatentInputs, Likelihood, LossCall, Objective, PerInput, Prediction, PredictionCall,
+    Scores, Targets, Wanted, assert_constant, is_cpu,
 };
 
 type Goal<B> = Objective<Floats<B>, Ints<B>>;
@@ -61,11 +61,8 @@ impl<B: LikelihoodKernels, C: CheckpointStrategy> OutputOps for Autodiff<B, C> {
         let [prior, latent] = parents.clone().map(inner);
         record("Mix", parents.map(Some), |tracked| {
             let output = B::mix(prior.clone(), latent.clone());
-            let backward = tracked.map(|tracked| {
-                move |upstream: Floats<B>| {
-                    B::mix_backward(prior, latent, upstream, MixWanted::from_array(tracked)).into_array()
-                }
-            });
+            let backward = tracked
+                .map(|tracked| move |upstream: Floats<B>| B::mix_backward(prior, latent, upstream, tracked));
             (output, backward)
         })
         .into_primitive()

@@ -13,7 +13,7 @@ use highrank_kernels::Floats;
 use super::parts::{add_part, joined};
 use crate::math::sigmoid;
 use crate::ops::gated::{COMPONENTS, GATES};
-use crate::ops::{GatedArgs, GatedGradients, GatedInputs, GatedWanted, Kernels, MixInputs, MixWanted};
+use crate::ops::{GatedArgs, GatedGradients, GatedInputs, GatedWanted, Kernels};
 
 /// A run of tokens with the products that their gates are made of.
 pub(crate) struct Chunk<B: Kernels> {
@@ -124,7 +124,7 @@ impl<B: Kernels> Chunk<B> {
 #[derive(Default)]
 pub(super) struct GatedParts<B: Kernels> {
     /// Of the block's chunks: what the offset adds to the gradients of `π̄` and `h`.
-    of_chunks: MixInputs<Vec<Floats<B>>>,
+    of_chunks: [Vec<Floats<B>>; 2],
     inputs: GatedInputs<Vec<Floats<B>>>,
     /// Of the decoder rows of words with gates, `[S, d]`
     weight: Vec<Floats<B>>,
@@ -136,15 +136,15 @@ impl<B: Kernels> GatedParts<B> {
         let [products, gates, prior, base] = chunk.pull_back(d_logits);
         let Chunk { args, weight, differences, features, .. } = chunk;
         let (tokens, words, d, precision) = (args.tokens(), args.words(), args.d_embedding(), args.precision);
-        let (of_chunks, inputs) = (&mut self.of_chunks, &mut self.inputs);
+        let ([of_prior, of_latent], inputs) = (&mut self.of_chunks, &mut self.inputs);
         if wanted.prior {
             let last = prior.clone().narrow(1, 0..1).zeros_like();
-            of_chunks.prior.push(Floats::cat(vec![prior, last], 1));
+            of_prior.push(Floats::cat(vec![prior, last], 1));
         }
         if wanted.latent {
             let d_rows = B::product(products.clone(), weight, precision).reshape([tokens, GATES, d]);
             let d_last = -d_rows.clone().sum_dim(1);
-            of_chunks.latent.push(Floats::cat(vec![d_rows, d_last], 1).reshape([tokens, COMPONENTS * d]));
+            of_latent.push(Floats::cat(vec![d_rows, d_last], 1).reshape([tokens, COMPONENTS * d]));
         }
         if decoder {
             add_part(&mut self.weight, B::product(products.transpose(), differences, precision));
@@ -167,11 +167,11 @@ impl<B: Kernels> GatedParts<B> {
 
     /// Ends a block: the gradient of its mixed contexts, `[tokens, d]`, is taken back to what they are mixed of.
     pub(super) fn add_block(&mut self, args: GatedArgs<Floats<B>>, grad: Floats<B>, wanted: GatedWanted) {
-        let of_mix = MixWanted { prior: wanted.prior, latent: wanted.latent };
-        let mixed = B::mix_backward(args.inputs.prior, args.inputs.latent, grad, of_mix);
-        let of_chunks = std::mem::take(&mut self.of_chunks);
-        self.inputs.prior.extend(mixed.prior.map(|mixed| mixed + Floats::cat(of_chunks.prior, 0)));
-        self.inputs.latent.extend(mixed.latent.map(|mixed| mixed + Floats::cat(of_chunks.latent, 0)));
+        let of_mix = [wanted.prior, wanted.latent];
+        let [prior, latent] = B::mix_backward(args.inputs.prior, args.inputs.latent, grad, of_mix);
+        let [of_prior, of_latent] = std::mem::take(&mut self.of_chunks);
+        self.inputs.prior.extend(prior.map(|prior| prior + Floats::cat(of_prior, 0)));
+        self.inputs.latent.extend(latent.map(|latent| latent + Floats::cat(of_latent, 0)));
     }
 
     /// The gradients, and that of the decoder with what the offset adds to its first rows.

@@ -7,21 +7,6 @@ use burn::backend::Backend;
 use highrank_kernels::Floats;
 
 use super::device::is_cpu;
-use super::inputs::per_input;
-
-per_input! {
-    /// A value for each input of the mixed context `h̄ = Σ_k π_k h_k`.
-    pub struct MixInputs {
-        /// Of the priors, `[N, K]`.
-        prior,
-        /// Of the components' contexts, `[N, K·d]`.
-        latent,
-    }
-    /// Gradients of the mixed context, each of its tensor's shape; `None` where not wanted.
-    pub type MixGradients;
-    /// Which gradients of the mixed context are asked for.
-    pub type MixWanted;
-}
 
 /// `h̄`, shape `[N, d]`, from `π`, `[N, K]`, and `h`, `[N, K·d]`; differentiable by composition.
 pub fn mix<B: Backend>(prior: Floats<B>, latent: Floats<B>) -> Floats<B> {
@@ -36,24 +21,22 @@ pub fn mix<B: Backend>(prior: Floats<B>, latent: Floats<B>) -> Floats<B> {
     mixed.reshape([tokens, d])
 }
 
-/// Gradients of `Σ grad ∘ h̄`: `∂π_k = grad · h_k` and `∂h_k = π_k grad`.
+/// Gradients of `Σ grad ∘ h̄`, those that are wanted of `π` and of `h`: `∂π_k = grad · h_k` and `∂h_k = π_k grad`.
 pub fn mix_backward<B: Backend>(
     prior: Floats<B>,
     latent: Floats<B>,
     grad: Floats<B>,
-    wanted: MixWanted,
-) -> MixGradients<Floats<B>> {
+    [of_prior, of_latent]: [bool; 2],
+) -> [Option<Floats<B>>; 2] {
     let [tokens, components, d] = sizes(&prior, &latent);
     let grad = grad.reshape([tokens, 1, d]);
-    MixGradients {
-        prior: wanted.prior.then(|| {
-            let products = latent.reshape([tokens, components, d]) * grad.clone();
-            products.sum_dim(2).reshape([tokens, components])
-        }),
-        latent: wanted
-            .latent
-            .then(|| (prior.reshape([tokens, components, 1]) * grad).reshape([tokens, components * d])),
-    }
+    let d_prior = of_prior.then(|| {
+        let products = latent.reshape([tokens, components, d]) * grad.clone();
+        products.sum_dim(2).reshape([tokens, components])
+    });
+    let d_latent =
+        of_latent.then(|| (prior.reshape([tokens, components, 1]) * grad).reshape([tokens, components * d]));
+    [d_prior, d_latent]
 }
 
 /// N, K and d.

@@ -30,7 +30,6 @@ pub use highrank_kernels::precision::wide;
 pub use highrank_kernels::{Floats, Ints, Precision};
 pub use latent::{LatentArgs, LatentGradients, LatentInputs, LatentMask, LatentWanted};
 pub use likelihood::{ContextSource, Gradients, Likelihood, PerInput, Wanted, runs};
-pub use mix::{MixGradients, MixInputs, MixWanted};
 pub(crate) use objective::assert_constant;
 pub use objective::{MASKING_BIAS, Objective, Scores, Statistic, Targets};
 pub use predict::{Draw, Drawn, LogProbs, Prediction};
@@ -68,13 +67,14 @@ pub trait Kernels: Rounding {
         mix::mix(prior, latent)
     }
 
-    /// Gradients of `Σ grad ∘ output`, where `output` is the result of [`mix`](Self::mix).
+    /// Gradients of `Σ grad ∘ output`, where `output` is the result of [`mix`](Self::mix): those that are wanted of `π` and of
+    /// `h`, each of its tensor's shape.
     fn mix_backward(
         prior: Floats<Self>,
         latent: Floats<Self>,
         grad: Floats<Self>,
-        wanted: MixWanted,
-    ) -> MixGradients<Floats<Self>> {
+        wanted: [bool; 2],
+    ) -> [Option<Floats<Self>>; 2] {
         mix::mix_backward(prior, latent, grad, wanted)
     }
 }

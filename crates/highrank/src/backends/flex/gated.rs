@@ -16,7 +16,7 @@ use super::latent::add_columns;
 use super::mix;
 use super::tensors::{assert_length, row_major, values};
 use crate::ops::gated::{COMPONENTS, GATES};
-use crate::ops::{GatedArgs, GatedInputs, MixInputs};
+use crate::ops::{GatedArgs, GatedInputs};
 
 /// The arguments row-major in the type of sums; the biases become `[3, S]`.
 pub(super) fn as_read(args: GatedArgs<Floats<Flex>>, sums: DType) -> GatedArgs<Floats<Flex>> {
@@ -159,7 +159,7 @@ impl<'a, T: Real> Gated<'a, T> {
         let Some(d_contexts) = d_contexts else { return };
         let mut d_prior = made.prior.as_deref_mut().map(|out| &mut out[of(COMPONENTS)]);
         let mut d_latent = made.latent.as_deref_mut().map(|out| &mut out[of(COMPONENTS * d)]);
-        let into = MixInputs { prior: d_prior.as_deref_mut(), latent: d_latent.as_deref_mut() };
+        let into = [d_prior.as_deref_mut(), d_latent.as_deref_mut()];
         mix::pull_back(sizes, prior, latent, d_contexts, into);
         if let Some(out) = d_prior {
             for (out, sums) in out.chunks_exact_mut(COMPONENTS).zip(sums) {

@@ -8,7 +8,6 @@ use highrank_kernels::vectorised;
 use pulp::Arch;
 
 use super::tensors::{row_major, take, values};
-use crate::ops::{MixGradients, MixInputs, MixWanted};
 
 /// Values that a thread takes at a time, at least: some ten microseconds' work.
 const BLOCK: usize = 1 << 15;
@@ -65,16 +64,18 @@ pub(super) fn backward<T: Real>(
     prior: Floats<Flex>,
     latent: Floats<Flex>,
     grad: Floats<Flex>,
-    wanted: MixWanted,
-) -> MixGradients<Floats<Flex>> {
+    wanted: [bool; 2],
+) -> [Option<Floats<Flex>>; 2] {
     let sizes = sizes(&prior, &latent);
     let [prior, latent, grad] = [prior, latent, grad].map(row_major);
     let [tokens, components, d] = sizes;
-    let widths = MixInputs { prior: components, latent: components * d };
-    let mut made = wanted.zip(widths).map(|(wanted, width)| wanted.then(|| Buffer::<T>::new(tokens * width)));
-    let into = MixInputs { prior: made.prior.as_deref_mut(), latent: made.latent.as_deref_mut() };
+    let [of_prior, of_latent] = [components, components * d];
+    let mut d_prior = wanted[0].then(|| Buffer::<T>::new(tokens * of_prior));
+    let mut d_latent = wanted[1].then(|| Buffer::<T>::new(tokens * of_latent));
+    let into = [d_prior.as_deref_mut(), d_latent.as_deref_mut()];
     in_pool(|| pull_back(sizes, values(&prior), values(&latent), values(&grad), into));
-    made.zip(widths).map(|(made, width)| Some(Floats::new(made?.into_tensor([tokens, width]))))
+    let tensor = |values: Option<Buffer<T>>, width| Some(Floats::new(values?.into_tensor([tokens, width])));
+    [tensor(d_prior, of_prior), tensor(d_latent, of_latent)]
 }
 
 /// Writes the gradients that there is room for, `[N, K]` and `[N, K·d]`, for that of all tokens' `h̄`, `[N, d]`.
@@ -83,11 +84,10 @@ pub(super) fn pull_back<T: Real>(
     prior: &[T],
     latent: &[T],
     grad: &[T],
-    into: MixInputs<Option<&mut [T]>>,
+    [mut d_prior, mut d_latent]: [Option<&mut [T]>; 2],
 ) {
     assert_eq!(grad.len(), tokens * d, "mix: values of the gradient");
     let (arch, block) = (Arch::new(), block(components, d));
-    let MixInputs { prior: mut d_prior, latent: mut d_latent } = into;
     let jobs = (0..tokens).step_by(block).map(|first| {
         let d_prior = d_prior.as_mut().map(|all| take(all, block * components));
         (first, d_prior, d_latent.as_mut().map(|all| take(all, block * components * d)))

@@ -46,8 +46,8 @@ use highrank_kernels::{Floats, Ints, Precision};
 use crate::likelihood::{LikelihoodKernels, OutputOps};
 use crate::ops::mix as portable;
 use crate::ops::{
-    Gradients, Kernels, LatentArgs, LatentGradients, LatentWanted, Likelihood, LogProbs, MixGradients,
-    MixWanted, Objective, Prediction, Scores, Wanted, wide,
+    Gradients, Kernels, LatentArgs, LatentGradients, LatentWanted, Likelihood, LogProbs, Objective,
+    Prediction, Scores, Wanted, wide,
 };
 
 impl OutputOps for Flex {}
@@ -96,8 +96,8 @@ impl Kernels for Flex {
         prior: Floats<Self>,
         latent: Floats<Self>,
         grad: Floats<Self>,
-        wanted: MixWanted,
-    ) -> MixGradients<Floats<Self>> {
+        wanted: [bool; 2],
+    ) -> [Option<Floats<Self>>; 2] {
         match (prior.dtype(), latent.dtype(), grad.dtype()) {
             (DType::F32, DType::F32, DType::F32) => mix::backward::<f32>(prior, latent, grad, wanted),
             (DType::F64, DType::F64, DType::F64) => mix::backward::<f64>(prior, latent, grad, wanted),
