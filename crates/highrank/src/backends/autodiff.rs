@@ -14,7 +14,7 @@ use highrank_kernels::{Floats, Ints, Precision, Rounding};
 use crate::likelihood::{GradientSum, LikelihoodKernels, OutputOps};
 use crate::ops::{
     Kernels, LatentCall, LatentInputs, Likelihood, LossCall, Objective, PerInput, Prediction, PredictionCall,
-    Scores, Targets, Wanted, assert_constant, is_cpu,
+    Scores, Targets, Wanted, is_cpu,
 };
 
 type Goal<B> = Objective<Floats<B>, Ints<B>>;
@@ -201,8 +201,11 @@ fn weighted_sum<B: LikelihoodKernels, C: CheckpointStrategy>(
 /// # Panics
 /// If target distributions are tracked: dropping their gradient would be silent.
 fn constant<B: Backend, C: CheckpointStrategy>(objective: Goal<Autodiff<B, C>>) -> Goal<B> {
-    if let Some(probs) = objective.targets.probabilities() {
-        assert_constant(probs.primitive().is_tracked());
+    if let Targets::Teacher { probs, .. } | Targets::Distributions { rows: probs, .. } = &objective.targets {
+        assert!(
+            !probs.primitive().is_tracked(),
+            "the target distributions are tracked, but they are constants of the loss: detach() them"
+        );
     }
     objective.map(inner, |words| Ints::new(words.into_primitive()))
 }

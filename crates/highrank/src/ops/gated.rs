@@ -95,10 +95,3 @@ per_input! {
     /// Which gradients of a Mixtape's contexts and gates are asked for.
     pub type GatedWanted;
 }
-
-impl GatedWanted {
-    /// Whether the gradient of the mixed context is needed.
-    pub fn mixed_context(&self) -> bool {
-        self.prior || self.latent
-    }
-}

@@ -223,7 +223,7 @@ impl Wanted {
         match contexts {
             ContextSource::Given(_) => self.contexts,
             ContextSource::Latent(_) => self.contexts || self.latent_weight || self.latent_bias,
-            ContextSource::Gated(_) => self.gated.mixed_context(),
+            ContextSource::Gated(_) => self.gated.prior || self.gated.latent,
         }
     }
 }

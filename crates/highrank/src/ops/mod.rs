@@ -30,7 +30,6 @@ pub use highrank_kernels::precision::wide;
 pub use highrank_kernels::{Floats, Ints, Precision};
 pub use latent::{LatentArgs, LatentGradients, LatentInputs, LatentMask, LatentWanted};
 pub use likelihood::{ContextSource, Gradients, Likelihood, PerInput, Wanted, runs};
-pub(crate) use objective::assert_constant;
 pub use objective::{MASKING_BIAS, Objective, Scores, Statistic, Targets};
 pub use predict::{Draw, Drawn, LogProbs, Prediction};
 

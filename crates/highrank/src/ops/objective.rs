@@ -67,15 +67,6 @@ impl<F, I> Targets<F, I> {
         }
     }
 
-    /// The probabilities, if there are any.
-    pub fn probabilities(&self) -> Option<&F> {
-        match self {
-            Self::Words(_) | Self::Listed { .. } | Self::Model { .. } => None,
-            Self::Teacher { probs, .. } => Some(probs),
-            Self::Distributions { rows, .. } => Some(rows),
-        }
-    }
-
     /// The word of each token, `[N]`, or its listed words.
     pub fn words(&self) -> &I {
         match self {
@@ -195,18 +186,6 @@ impl<B: Backend> Objective<Floats<B>, Ints<B>> {
             _ => 0,
         }
     }
-}
-
-/// What every backend makes of target distributions that are tracked.
-///
-/// # Panics
-/// If they are: dropping their gradient would be silent.
-#[track_caller]
-pub(crate) fn assert_constant(is_tracked: bool) {
-    assert!(
-        !is_tracked,
-        "the target distributions are tracked, but they are constants of the loss: detach() them"
-    );
 }
 
 /// What a call of the likelihood makes, in the [type of sums](super::wide).

@@ -112,11 +112,6 @@ impl<'a, B: Kernels> Chunk<'a, B> {
         self.end - self.start
     }
 
-    /// `z` with −∞ for masked words.
-    pub(super) fn masked_logits(&self) -> Floats<B> {
-        self.vocabulary.with_minus_infinity(self.logits.clone())
-    }
-
     /// The softmax of `f(z)/τ` in every row, without its masked words.
     pub(super) fn softmax(&self) -> Softmax<B> {
         let mapped = self.input.map.apply(self.logits.clone(), self.table.as_ref());
@@ -141,19 +136,10 @@ impl<'a, B: Kernels> Chunk<'a, B> {
         Softmax { max, sum, shifted, exp }
     }
 
-    /// `log π_k + x_k` for a value a component, `[tokens, K]`.
-    pub(super) fn with_prior(&self, x: Floats<B>) -> Floats<B> {
-        let x = x.reshape([self.tokens(), self.components]);
-        match &self.log_prior {
-            Some(prior) => x + prior.clone(),
-            None => x,
-        }
-    }
-
-    /// `log π_k + log p_k(v)`, `[tokens, K, V]`.
+    /// `log π_k + log p_k(v)`, `[tokens, K, words]`, of log-probabilities of some words, `[tokens·K, words]`.
     pub(super) fn joint(&self, component_log_probs: Floats<B>) -> Floats<B> {
-        let [_, vocab] = component_log_probs.dims();
-        let x = component_log_probs.reshape([self.tokens(), self.components, vocab]);
+        let [_, words] = component_log_probs.dims();
+        let x = component_log_probs.reshape([self.tokens(), self.components, words]);
         match &self.log_prior {
             Some(prior) => x + prior.clone().reshape([self.tokens(), self.components, 1]),
             None => x,

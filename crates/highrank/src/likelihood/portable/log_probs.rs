@@ -14,7 +14,7 @@ pub fn log_probs<B: Kernels>(input: &Likelihood<Floats<B>>) -> Floats<B> {
 
 /// Logits `z` of all components, `[N·K, V]`, before the logit map; −∞ for masked words.
 pub(crate) fn logits<B: Kernels>(input: &Likelihood<Floats<B>>) -> Floats<B> {
-    of_all_chunks(input, |chunk| chunk.masked_logits())
+    of_all_chunks(input, |chunk| chunk.vocabulary.with_minus_infinity(chunk.logits.clone()))
 }
 
 /// What is made of each chunk, joined.

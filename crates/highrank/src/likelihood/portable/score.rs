@@ -83,7 +83,8 @@ impl<B: Kernels> Words<B> {
         let word = word.reshape([chunk.tokens() * chunk.components, 1]);
         let softmax = chunk.softmax();
         let at_target = softmax.shifted.clone().gather(1, word.clone());
-        let joint = chunk.with_prior(at_target - softmax.sum.clone().log());
+        let joint = chunk.joint(at_target - softmax.sum.clone().log());
+        let joint = joint.reshape([chunk.tokens(), chunk.components]);
         let nll = -log_sum_exp_dim(joint.clone(), 1).reshape([chunk.tokens()]);
         Self { nll, joint, word, softmax }
     }
