@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::de::value::StrDeserializer;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -28,17 +29,9 @@ pub enum Activation {
     Residual,
 }
 
+#[cfg(test)]
 impl Activation {
     pub(crate) const ALL: [Self; 3] = [Self::Tanh, Self::Linear, Self::Residual];
-
-    /// The name on command lines and in files: what `Display` writes.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Tanh => "tanh",
-            Self::Linear => "linear",
-            Self::Residual => "residual",
-        }
-    }
 }
 
 /// An [`Activation`] that does not exist.
@@ -50,8 +43,9 @@ pub struct UnknownActivation {
 }
 
 impl fmt::Display for Activation {
+    /// Writes the name on command lines and in files.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
+        self.serialize(f)
     }
 }
 
@@ -60,9 +54,7 @@ impl FromStr for Activation {
 
     /// Parses an activation's name.
     fn from_str(text: &str) -> Result<Self, UnknownActivation> {
-        Self::ALL
-            .into_iter()
-            .find(|activation| activation.name() == text)
-            .ok_or_else(|| UnknownActivation { given: text.to_string() })
+        let known = Self::deserialize(StrDeserializer::<serde::de::value::Error>::new(text));
+        known.map_err(|_| UnknownActivation { given: text.to_string() })
     }
 }
