@@ -451,6 +451,7 @@ fn half_precision_is_multiplied_as_it_is_and_makes_f32() {
             let case = Case { dtypes, ..Case::plain(PLIF, 3, Masked::Some) };
             case.check();
             case.all_options().check();
+            gated::gated(Case { components: 1, ..case }, 20).check();
         }
         let case = Case { dtypes: [half; 3], ..Case::plain(PLIF, 3, Masked::Some).all_options() };
         let (scores, gradients) =

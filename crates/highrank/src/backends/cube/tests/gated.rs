@@ -3,7 +3,7 @@
 use super::*;
 
 /// The case with gates of its first `words` words.
-fn gated(case: Case, words: usize) -> Case {
+pub(super) fn gated(case: Case, words: usize) -> Case {
     Case { gates: Some((words, 1.0)), ..case }
 }
 
@@ -27,15 +27,6 @@ fn gates_that_are_all_but_shut_agree_with_the_portable_path() {
         let made = case.by_kernels::<Plain>();
         assert!(made.0.iter().flat_map(|part| &part.values).all(|x| x.is_finite()), "scale {scale}");
         made.assert_close(&case.by_the_portable_path(), &format!("scale {scale}"));
-    }
-}
-
-#[test]
-fn gates_in_half_precision_are_read_in_f32() {
-    for half in [DType::F16, DType::BF16].into_iter().filter(|half| Plain::supports_dtype(&device(), *half)) {
-        for dtypes in [[half; 3], [DType::F32, half, half], [half, DType::F32, DType::F32]] {
-            gated(Case { dtypes, ..Case::plain(PLIF, 1, Masked::Some) }, 20).check();
-        }
     }
 }
 

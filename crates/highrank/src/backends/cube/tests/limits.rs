@@ -8,11 +8,13 @@ use super::*;
 use crate::logit_map::plif::gpu::index_of;
 use crate::logit_map::{MapNumbers, MapNumbersLaunch};
 
+/// A softmax and a mixture.
+const CASES: [Case; 2] =
+    [Case::plain(PLIF, 1, Masked::Some).all_options(), Case::plain(PLIF, 3, Masked::Some).all_options()];
+
 #[test]
 fn cubes_of_few_units_agree_with_the_portable_path() {
-    for case in
-        [Case::plain(PLIF, 1, Masked::Some).all_options(), Case::plain(PLIF, 3, Masked::Some).all_options()]
-    {
+    for case in CASES {
         let want = case.by_the_portable_path();
         for units in [128, 48, 8] {
             let limits = Limits { processors: None, units, shared_bytes: 16 << 10 };
@@ -26,9 +28,7 @@ fn cubes_of_few_units_agree_with_the_portable_path() {
 #[test]
 fn kernels_run_on_a_device_of_few_buffers() {
     use highrank_kernels::gpu::testing::on_least_device;
-    for case in
-        [Case::plain(PLIF, 1, Masked::Some).all_options(), Case::plain(PLIF, 3, Masked::Some).all_options()]
-    {
+    for case in CASES {
         let want = case.by_the_portable_path();
         let made = on_least_device(|| case.by_kernels::<Plain>());
         made.assert_close(&want, &format!("{case:?}"));
