@@ -78,8 +78,10 @@ mod tests {
 
     #[test]
     fn a_budget_fits_the_memory() {
-        let budget =
-            |total_and_free, largest| Memory { total_and_free, largest }.budget((16 * MIB) as usize) as u64;
+        let budget_from = |least: u64, total_and_free, largest| {
+            Memory { total_and_free, largest }.budget((least * MIB) as usize) as u64
+        };
+        let budget = |total_and_free, largest| budget_from(16, total_and_free, largest);
         let memory = |total, free| Some((total * MIB, free * MIB));
         assert_eq!(budget(None, 1024 * MIB), 16 * MIB, "nothing known: as elsewhere");
         assert_eq!(budget(None, 8 * MIB), 8 * MIB, "no more than the device takes at a time");
@@ -89,11 +91,6 @@ mod tests {
         assert_eq!(budget(memory(4_000, 3_000), 1_000 * MIB), 16 * MIB, "little memory");
         assert_eq!(budget(memory(80_000, 100), 1_000 * MIB), 8 * MIB, "hardly any room");
         assert_eq!(budget(memory(80_000, 0), 1_000 * MIB), 1, "a chunk of one token");
-    }
-
-    #[test]
-    fn a_large_decoder_takes_a_larger_chunk() {
-        let memory = Memory { total_and_free: None, largest: 4096 * MIB };
-        assert_eq!(memory.budget((200 * MIB) as usize) as u64, 200 * MIB);
+        assert_eq!(budget_from(200, None, 4096 * MIB), 200 * MIB, "a large decoder takes a larger chunk");
     }
 }
