@@ -1,7 +1,5 @@
 //! What a head may be asked to predict.
 
-use core::fmt::{self, Debug, Formatter};
-
 /// What is predicted of every token of a likelihood. No gradient flows through it.
 pub enum Prediction<'a> {
     /// A tensor of log-probabilities, `[N, V]`; −∞ for masked words.
@@ -45,15 +43,4 @@ pub enum Drawn {
     NotANumber,
     /// Nothing: all words are masked.
     AllMasked,
-}
-
-impl Debug for Prediction<'_> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::LogProbs => f.write_str("LogProbs"),
-            Self::Logits => f.write_str("Logits"),
-            Self::Read(_) => f.write_str("Read(..)"),
-            Self::Draw(draw) => draw.fmt(f),
-        }
-    }
 }
