@@ -137,7 +137,6 @@ impl Model {
                 mask: Some(LatentMask {
                     values: mask(features, hidden),
                     rows: [1, 0, 0, 1, 1, 0, 1, 0].into_iter().cycle().take(tokens).collect(),
-                    first: 0,
                 }),
                 precision,
             }),

@@ -94,7 +94,7 @@ pub(super) fn of_tokens(
         None => draw_values(like, sequences, (features, dropout))
             .map(|values| if copies == 1 { values } else { Tensor::cat(vec![values; copies], 1) }),
     };
-    (hidden, values.map(|values| LatentMask { values: values.into(), rows, first: 0 }))
+    (hidden, values.map(|values| LatentMask { values: values.into(), rows }))
 }
 
 /// The values of a mask that drops latent features and rescales those kept by `1/(1 − p)`, `[sequences, features]`; none outside

@@ -45,10 +45,8 @@ pub struct LatentArgs<F = Floats> {
 pub struct LatentMask<F = Floats> {
     /// 0 or the inverse of the probability of keeping a feature, shape `[M, F]`.
     pub values: F,
-    /// Rows of the mask: token n has row `rows[first + n]`.
+    /// The row of each token, `[N]`.
     pub rows: Arc<[u32]>,
-    /// Where the first token stands.
-    pub first: usize,
 }
 
 impl<F> LatentArgs<F> {
@@ -60,11 +58,7 @@ impl<F> LatentArgs<F> {
             hidden: f(self.hidden),
             weight: f(self.weight),
             bias: self.bias.map(&mut f),
-            mask: self.mask.map(|mask| LatentMask {
-                values: f(mask.values),
-                rows: mask.rows,
-                first: mask.first,
-            }),
+            mask: self.mask.map(|mask| LatentMask { values: f(mask.values), rows: mask.rows }),
             precision: self.precision,
         }
     }
@@ -84,7 +78,7 @@ impl<B: Backend> LatentArgs<Floats<B>> {
 
     /// The layer for tokens `start .. end`.
     pub fn slice(&self, start: usize, end: usize) -> Self {
-        let mask = self.mask.clone().map(|mask| LatentMask { first: mask.first + start, ..mask });
+        let mask = self.mask.clone().map(|mask| LatentMask { rows: mask.rows[start..end].into(), ..mask });
         Self { hidden: self.hidden.clone().rows(start..end), mask, ..self.clone() }
     }
 }
@@ -199,7 +193,7 @@ pub(crate) fn gradients<B: Backend>(
 fn times<B: Backend>(x: Floats<B>, mask: Option<LatentMask<Floats<B>>>) -> Floats<B> {
     let Some(mask) = mask else { return x };
     let tokens = x.shape()[0];
-    let rows: Vec<i64> = mask.rows[mask.first..][..tokens].iter().map(|row| i64::from(*row)).collect();
+    let rows: Vec<i64> = mask.rows.iter().map(|row| i64::from(*row)).collect();
     let rows = Ints::<B>::converted(TensorData::new(rows, [tokens]), &x.device());
     x * mask.values.select(0, rows)
 }

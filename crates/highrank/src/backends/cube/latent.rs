@@ -189,14 +189,13 @@ enum Tanh {
 
 /// A mask's values, and the row of each token of `like`; without a mask memory that no kernel touches.
 fn as_read(like: &CubeTensor, mask: Option<LatentMask<Floats<CubeBackend>>>) -> (CubeTensor, CubeTensor) {
-    let Some(LatentMask { values, rows, first }) = mask else {
+    let Some(LatentMask { values, rows }) = mask else {
         return (empty(like, [1], DType::F32), empty(like, [1], DType::U32));
     };
     let ([tokens, features], [count, _]) = (like.meta.shape().dims(), values.dims());
     indexed("mask of the latent layer", count, features);
     let values = contiguous(values.cast(DType::F32));
     expect(&values, "mask of the latent layer", [count, features], DType::F32);
-    let rows = &rows[first..first + tokens];
     let last = rows.iter().max().map_or(0, |last| *last as usize);
     assert!(last < count, "mask of the latent layer: row {last} of a mask of {count} rows");
     let rows = contiguous_ints(Ints::from_data(TensorData::new(rows.to_vec(), [tokens]), &like.device));
@@ -311,8 +310,7 @@ mod tests {
             bias: bias.then(|| spread([FEATURES], 3)),
             mask: (period > 0).then(|| LatentMask {
                 values: mask(period),
-                rows: (0..4 + TOKENS).map(|token| (token % period) as u32).collect(),
-                first: 4,
+                rows: (4..4 + TOKENS).map(|token| (token % period) as u32).collect(),
             }),
             precision,
         }
@@ -366,13 +364,13 @@ mod tests {
         }
     }
 
-    /// Rows of a mask, of which those of the tokens begin with the third.
-    const ROWS: [u32; 8] = [9, 9, 2, 0, 1, 1, 2, 0];
+    /// The tokens' rows of a mask.
+    const ROWS: [u32; TOKENS] = [2, 0, 1, 1, 2, 0];
 
     /// With a mask of three rows.
     fn masked_args<B: Kernels<Device = CubeDevice>>(rows: &[u32]) -> LatentArgs<Floats<B>> {
         let args = args::<B>(true, 3, Precision::Full);
-        let mask = args.mask.map(|mask| LatentMask { rows: rows.into(), first: 2, ..mask });
+        let mask = args.mask.map(|mask| LatentMask { rows: rows.into(), ..mask });
         LatentArgs { mask, ..args }
     }
 
@@ -380,10 +378,10 @@ mod tests {
     #[test]
     fn a_token_has_the_row_that_is_listed_for_it() {
         let args = masked_args::<Plain>(&ROWS);
-        let chosen: Vec<i32> = ROWS[2..].iter().map(|row| *row as i32).collect();
+        let chosen = ROWS.map(|row| row as i32);
         let mask = args.mask.map(|mask| {
             let values = mask.values.select(0, integers(&chosen));
-            LatentMask { values, rows: (0..TOKENS as u32).collect(), first: 0 }
+            LatentMask { values, rows: (0..TOKENS as u32).collect() }
         });
         let want = native(LatentArgs { mask, ..args });
         assert!(want[0].contains(&0.0), "the mask drops something");
@@ -416,7 +414,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "mask of the latent layer: row 3 of a mask of 3 rows")]
     fn a_row_that_the_mask_has_not_is_refused() {
-        Plain::latent(masked_args(&[0, 0, 0, 1, 2, 3, 0, 0]));
+        Plain::latent(masked_args(&[0, 1, 2, 3, 0, 0]));
     }
 
     #[test]

@@ -75,7 +75,7 @@ fn mask_row<'a, T: Real>(layer: &'a Layer) -> impl Fn(usize) -> Option<&'a [T]> 
     let [_, features] = layer.weight.dims();
     move |token| {
         let (mask, values) = mask?;
-        let row = mask.rows[mask.first + token] as usize;
+        let row = mask.rows[token] as usize;
         Some(&values[row * features..(row + 1) * features])
     }
 }
