@@ -18,7 +18,7 @@ pub(crate) fn logits<B: Kernels>(input: &Likelihood<Floats<B>>) -> Floats<B> {
 }
 
 /// What is made of each chunk, joined.
-fn of_all_chunks<B: Kernels>(
+pub(super) fn of_all_chunks<B: Kernels>(
     input: &Likelihood<Floats<B>>,
     of: impl Fn(&Chunk<'_, B>) -> Floats<B>,
 ) -> Floats<B> {

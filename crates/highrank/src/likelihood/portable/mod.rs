@@ -58,18 +58,11 @@ pub fn score<B: Kernels>(
 /// The gradients of every token's nll by its logits `z`, before the logit map, `[N·K, V]`; 0 for masked words.
 #[cfg(feature = "analysis")]
 pub(crate) fn logit_gradients<B: Kernels>(input: &Likelihood<Floats<B>>, words: Ints<B>) -> Floats<B> {
-    let input = &input.clone().widened();
-    let vocabulary = Vocabulary::new(input);
-    let mut parts = vec![];
-    for block in blocks(input) {
-        for chunk in block.chunks(&vocabulary) {
-            let words = words.clone().rows(chunk.start..chunk.end);
-            let scored = Score::Words(score::Words::score(&chunk, words));
-            let upstream = Floats::full([chunk.tokens()], 1.0, &input.weight.device(), input.wide());
-            let d_mapped = scored.gradients(&chunk, upstream).d_mapped;
-            let chunk::Chunk { table, logits, .. } = chunk;
-            parts.push(chunk::logit_gradients(input, table.as_ref(), logits, d_mapped).0.detach());
-        }
-    }
-    Floats::cat(parts, 0)
+    log_probs::of_all_chunks(input, |chunk| {
+        let scored = Score::Words(score::Words::score(chunk, words.clone().rows(chunk.start..chunk.end)));
+        let upstream = Floats::full([chunk.tokens()], 1.0, &chunk.logits.device(), chunk.logits.dtype());
+        let d_mapped = scored.gradients(chunk, upstream).d_mapped;
+        let (input, table, logits) = (chunk.input, chunk.table.as_ref(), chunk.logits.clone());
+        chunk::logit_gradients(input, table, logits, d_mapped).0.detach()
+    })
 }
