@@ -268,7 +268,8 @@ fn a_beam_search_never_takes_a_masked_word() {
         let run = |head: &OutputHead, eos: usize| {
             let search = BeamSearch::new(3, 4, eos).with_n_best(3);
             let step = |live: &LiveHypotheses, ()| {
-                (tensor([1, config.d_hidden], 1 + live.length(), on).repeat_dim(0, live.rows()), ())
+                let before = live.rows[0].words.len();
+                (tensor([1, config.d_hidden], 1 + before, on).repeat_dim(0, live.rows.len()), ())
             };
             head.beam_search(&search, 1, (), step).unwrap().remove(0)
         };

@@ -67,7 +67,8 @@ pub use context::{Activation, ContextConfig, LatentDropout, Start, TimeAxis};
 pub use error::HeadError;
 pub use head::{
     AdaptiveConfig, BeamSearch, BeamState, Clusters, FinishedHypotheses, HeadConfig, Hypothesis,
-    LiveHypotheses, LogProbOptions, OutputHead, Sampling, Tail, TiedMatrix, TokenLogProbs, TopK,
+    LiveHypotheses, LiveHypothesis, LogProbOptions, OutputHead, Sampling, Tail, TiedMatrix, TokenLogProbs,
+    TopK,
 };
 pub use highrank_kernels::Precision;
 pub use logit_map::LogitMapConfig;

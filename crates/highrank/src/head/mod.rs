@@ -19,7 +19,7 @@ mod select;
 mod words;
 
 pub(crate) use beam::by_top_k;
-pub use beam::{BeamSearch, BeamState, FinishedHypotheses, Hypothesis, LiveHypotheses};
+pub use beam::{BeamSearch, BeamState, FinishedHypotheses, Hypothesis, LiveHypotheses, LiveHypothesis};
 pub use clusters::{AdaptiveConfig, Clusters, Tail};
 pub use config::HeadConfig;
 #[cfg(all(test, feature = "flex"))]

@@ -23,53 +23,33 @@ pub struct Hypothesis {
 /// has no rows. All have the same length, the number of steps so far.
 #[derive(Debug, Clone)]
 pub struct LiveHypotheses {
-    pub(super) rows: Vec<LiveRow>,
+    /// At least one in a step function.
+    pub rows: Vec<LiveHypothesis>,
 }
 
+/// An unfinished hypothesis.
 #[derive(Debug, Clone)]
-pub(super) struct LiveRow {
-    pub(super) context: usize,
-    pub(super) words: Vec<usize>,
-    pub(super) log_prob: f64,
+pub struct LiveHypothesis {
+    /// The number of the context that it belongs to.
+    pub context: usize,
+    /// The words so far: none in the first step.
+    pub words: Vec<usize>,
+    /// Sum of the words' log-probabilities in nats.
+    pub log_prob: f64,
 }
 
 impl LiveHypotheses {
-    /// One empty sequence for each context.
-    pub(super) fn start(contexts: usize) -> Self {
-        let row = |context| LiveRow { context, words: vec![], log_prob: 0.0 };
-        Self { rows: (0..contexts).map(row).collect() }
-    }
-
-    /// Number of rows: at least 1 in a step function.
-    pub fn rows(&self) -> usize {
-        self.rows.len()
-    }
-
-    /// Number of words that each hypothesis has so far: 0 in the first step.
-    pub fn length(&self) -> usize {
-        self.rows.first().map_or(0, |row| row.words.len())
-    }
-
-    /// The context that each row belongs to.
-    pub fn contexts(&self) -> Vec<usize> {
-        self.rows.iter().map(|row| row.context).collect()
-    }
-
-    /// The words so far, row by row.
-    pub fn sequences(&self) -> impl ExactSizeIterator<Item = &[usize]> {
-        self.rows.iter().map(|row| row.words.as_slice())
-    }
-
     /// The last word of every row, in the first step, where there is none, `start`; shape `[rows]`: what a decoder with a state
     /// reads.
     pub fn last_words(&self, start: usize, device: &Device) -> Tensor<1, Int> {
-        let last = self.sequences().map(|words| words.last().copied().unwrap_or(start));
-        integers(last, [self.rows()], device)
+        let last = self.rows.iter().map(|row| row.words.last().copied().unwrap_or(start));
+        integers(last, [self.rows.len()], device)
     }
 
     /// `start` and the words so far, shape `[rows, 1 + length]`: what a decoder without a state reads.
     pub fn all_words(&self, start: usize, device: &Device) -> Tensor<2, Int> {
-        let words = self.sequences().flat_map(|words| std::iter::once(start).chain(words.iter().copied()));
-        integers(words, [self.rows(), 1 + self.length()], device)
+        let length = self.rows.first().map_or(0, |row| row.words.len());
+        let words = self.rows.iter().flat_map(|row| std::iter::once(start).chain(row.words.iter().copied()));
+        integers(words, [self.rows.len(), 1 + length], device)
     }
 }

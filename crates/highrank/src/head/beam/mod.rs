@@ -2,13 +2,12 @@
 
 mod config;
 mod hypothesis;
-mod predict;
 mod search;
 mod state;
 #[cfg(all(test, feature = "flex"))]
 mod tests;
 
 pub use config::{BeamSearch, FinishedHypotheses};
-pub use hypothesis::{Hypothesis, LiveHypotheses};
+pub use hypothesis::{Hypothesis, LiveHypotheses, LiveHypothesis};
 pub(crate) use search::by_top_k;
 pub use state::BeamState;

@@ -5,9 +5,10 @@ use std::cmp::Ordering;
 use burn::tensor::Tensor;
 
 use super::config::{BeamSearch, FinishedHypotheses};
-use super::hypothesis::{Hypothesis, LiveHypotheses, LiveRow};
+use super::hypothesis::{Hypothesis, LiveHypotheses, LiveHypothesis};
 use super::state::BeamState;
 use crate::error::HeadError;
+use crate::head::output::OutputHead;
 use crate::head::predict::TopK;
 
 impl BeamSearch {
@@ -76,11 +77,32 @@ impl BeamSearch {
     }
 }
 
+impl OutputHead {
+    /// Searches for the most probable sequences of a decoder that ends in this head: one list for each context, best first.
+    ///
+    /// As [`BeamSearch::search`], but the step function returns hidden states `[rows, H]`. Of their log-probabilities only the
+    /// best few words a row are kept ([`top_k`](Self::top_k)).
+    ///
+    /// # Errors
+    /// [`HeadError::Range`] if an option is out of its range ([`BeamSearch::validate`]), or is a word that is none of the `V`;
+    /// [`HeadError::Shape`] and others if the hidden states do not fit the head or are not one a row; [`HeadError::NotANumber`]
+    /// if a log-probability is NaN.
+    pub fn beam_search<S: BeamState>(
+        &self,
+        search: &BeamSearch,
+        contexts: usize,
+        state: S,
+        step: impl FnMut(&LiveHypotheses, S) -> (Tensor<2>, S),
+    ) -> Result<Vec<Vec<Hypothesis>>, HeadError> {
+        by_top_k(search, self.vocab(), contexts, state, step, |hidden, k| self.try_top_k(hidden, k))
+    }
+}
+
 /// The words that a hypothesis may go on with, each after its log-probability.
 type Extensions = Vec<(f64, usize)>;
 
 fn check_rows(got: [usize; 2], live: &LiveHypotheses) -> Result<(), HeadError> {
-    match live.rows() {
+    match live.rows.len() {
         rows if rows == got[0] => Ok(()),
         rows => Err(HeadError::Shape {
             what: "log-probabilities of a step",
@@ -134,7 +156,8 @@ fn run<S: BeamState, E: From<HeadError>>(
     mut step: impl FnMut(&LiveHypotheses, S) -> Result<(TopK<2>, S), E>,
 ) -> Result<Vec<Vec<Hypothesis>>, E> {
     search.validate()?;
-    let mut live = LiveHypotheses::start(contexts);
+    let empty = |context| LiveHypothesis { context, words: vec![], log_prob: 0.0 };
+    let mut live = LiveHypotheses { rows: (0..contexts).map(empty).collect() };
     // Finished ones of each context, and at the end those that are not.
     let mut pools: Vec<Vec<Hypothesis>> = (0..contexts).map(|_| vec![]).collect();
     for length in 1..=search.max_length {
@@ -172,10 +195,10 @@ fn run<S: BeamState, E: From<HeadError>>(
 /// pool.
 fn extend(
     search: &BeamSearch,
-    rows: &[LiveRow],
+    rows: &[LiveHypothesis],
     extensions: &[Extensions],
     pool: &mut Vec<Hypothesis>,
-) -> Vec<(LiveRow, usize)> {
+) -> Vec<(LiveHypothesis, usize)> {
     let kept = match search.finished {
         FinishedHypotheses::LeaveBeam => vec![],
         FinishedHypotheses::KeepPlace => std::mem::take(pool),
@@ -201,7 +224,7 @@ fn extend(
         let (words, log_prob) = (candidate.sequence().collect(), candidate.log_prob);
         match candidate.extension {
             Some((word, parent)) if word != search.eos => {
-                next.push((LiveRow { context: rows[0].context, words, log_prob }, parent));
+                next.push((LiveHypothesis { context: rows[0].context, words, log_prob }, parent));
                 places -= 1;
             }
             _ => {

@@ -39,7 +39,7 @@ impl Chain {
     }
 
     fn rows(&self, live: &LiveHypotheses) -> Tensor<2> {
-        rows(live.sequences().map(|words| self.row(words).to_vec()))
+        rows(live.rows.iter().map(|row| self.row(&row.words).to_vec()))
     }
 
     fn search(&self, search: &BeamSearch) -> Vec<Hypothesis> {
@@ -92,6 +92,11 @@ impl Chain {
     }
 }
 
+/// The rows of chains, one a context.
+fn rows_of(chains: &[Chain], live: &LiveHypotheses) -> Tensor<2> {
+    rows(live.rows.iter().map(|row| chains[row.context].row(&row.words).to_vec()))
+}
+
 /// Many widths and options for chains of six words.
 fn searches() -> Vec<BeamSearch> {
     let mut searches = vec![];
@@ -127,9 +132,8 @@ fn contexts_together_give_what_each_gives_alone() {
         let mut steps = 0;
         let found = search.search(chains.len(), (), |live, ()| {
             steps += 1;
-            assert_eq!(live.length() + 1, steps);
-            let of_rows = live.sequences().zip(live.contexts());
-            (rows(of_rows.map(|(words, context)| chains[context].row(words).to_vec())), ())
+            assert!(live.rows.iter().all(|row| row.words.len() + 1 == steps));
+            (rows_of(&chains, live), ())
         });
         let found = found.unwrap();
         let alone: Vec<_> = chains.iter().map(|chain| chain.search(&search)).collect();
@@ -157,14 +161,12 @@ fn states_follow_their_hypotheses() {
         let found = search.search(2, start, |live, (read, twin)| {
             assert_eq!(twin.unwrap().0, read.0);
             let mut read = read.0;
-            for (read, words) in read.iter_mut().zip(live.sequences()) {
+            for (read, LiveHypothesis { words, .. }) in read.iter_mut().zip(&live.rows) {
                 let before = words.len().saturating_sub(1);
                 assert_eq!(read, &words[..before]);
                 read.extend(&words[before..]);
             }
-            let of_rows = live.sequences().zip(live.contexts());
-            let log_probs = rows(of_rows.map(|(words, context)| chains[context].row(words).to_vec()));
-            (log_probs, (Read(read.clone()), Some(Read(read))))
+            (rows_of(&chains, live), (Read(read.clone()), Some(Read(read))))
         });
         assert!(found.is_ok());
     }
@@ -389,17 +391,12 @@ fn live_words_are_read_as_tensors() {
     let chain = Chain { start: vec![MASKED, -1.0, -2.0], transition: vec![vec![-9.0, -1.0, -2.0]; 3] };
     let found = BeamSearch::new(2, 2, 0).search(1, (), |live, ()| {
         let (last, all) = (live.last_words(5, &device), live.all_words(5, &device));
-        match live.length() {
-            0 => {
-                assert_eq!((ints(last.into_data()), all.dims()), (vec![5], [1, 1]));
-                assert_eq!(ints(all.into_data()), [5]);
-            }
-            _ => {
-                assert_eq!((ints(last.into_data()), all.dims()), (vec![1, 2], [2, 2]));
-                assert_eq!(ints(all.into_data()), [5, 1, 5, 2]);
-                assert_eq!(live.rows(), 2);
-            }
-        }
+        let (want_last, want_all, shape) = match live.rows[0].words.len() {
+            0 => (vec![5], vec![5], [1, 1]),
+            _ => (vec![1, 2], vec![5, 1, 5, 2], [2, 2]),
+        };
+        assert_eq!(all.dims(), shape);
+        assert_eq!((ints(last.into_data()), ints(all.into_data())), (want_last, want_all));
         (chain.rows(live), ())
     });
     assert!(found.is_ok());
