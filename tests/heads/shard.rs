@@ -75,7 +75,7 @@ fn check_gradients(
     what: &str,
 ) {
     assert_eq!(got.len(), want.len(), "{what}: parameters");
-    let rows = head.shared.share.rows();
+    let rows = &head.shared.share.rows;
     for (i, (got, want)) in got.iter().zip(want).enumerate() {
         let width = want.len() / whole.decoder.rows();
         let is_whole = got.len() == want.len();
@@ -337,7 +337,7 @@ fn a_tied_head_and_its_embedding_share_their_rows() {
     for ranks in RANKS {
         on_ranks(ranks, &whole, |head| {
             let share = head.shared.share.clone();
-            let rows = share.rows();
+            let rows = share.rows.clone();
             let part = Param::from_tensor(embedding().weight.val().slice_dim(0, rows.clone()).detach());
             let state = share.lookup::<2, 3>(part.val(), inputs())?.reshape([TOKENS, EMBEDDING]);
             let head = ShardedHead { head: head.head.tied_to(&part), ..head };
@@ -485,7 +485,7 @@ fn a_rank_that_fails_is_an_error_of_the_others() {
     let whole = head(&config, on);
     let made = on_threads(3, |group| {
         let head = whole.shard(group)?;
-        let vocab = if head.shared.share.group().rank() == 2 { 100 } else { VOCAB };
+        let vocab = if head.shared.share.group.rank() == 2 { 100 } else { VOCAB };
         head.loss(hidden(&config, on), targets(TOKENS, vocab, &device)).map(drop)
     });
     assert!(matches!(made[2], Err(ShardError::Head(HeadError::Target { .. }))), "{made:?}");
@@ -496,7 +496,7 @@ fn a_rank_that_fails_is_an_error_of_the_others() {
         on_threads(2, |group| {
             let head = whole.shard(group).unwrap();
             let loss = head.loss(hidden(&config, on), targets(TOKENS, VOCAB, &device)).unwrap();
-            match head.shared.share.group().rank() {
+            match head.shared.share.group.rank() {
                 0 => loss.backward(),
                 _ => return,
             };

@@ -34,7 +34,7 @@ fn predictions_are_those_of_the_whole() {
                     }
                     for (sampling, want) in samplings.iter().zip(&draws) {
                         // The first rank's numbers count.
-                        let seed = if head.shared.share.group().rank() == 0 { 3 } else { 4 };
+                        let seed = if head.shared.share.group.rank() == 0 { 3 } else { 4 };
                         let got = head.sample::<2, 1>(state(), sampling, &mut Pcg64::seed_from_u64(seed))?;
                         assert_eq!(integers(got), *want, "{what}: {sampling:?}");
                     }

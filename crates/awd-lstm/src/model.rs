@@ -205,7 +205,7 @@ impl LanguageModel {
 
     /// V, the number of words.
     pub fn vocab(&self) -> usize {
-        self.vocabulary.share().map_or_else(|| self.embedding.lazy_shape()[0], Share::all)
+        self.vocabulary.share().map_or_else(|| self.embedding.lazy_shape()[0], |share| share.all)
     }
 
     /// Which rows of embedding, decoder and its bias this rank holds, and these parameters; `None` if it holds all.

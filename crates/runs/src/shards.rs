@@ -35,8 +35,8 @@ impl Shards {
         shared.map_or_else(Self::default, |(share, ids)| Self {
             ranks: ranks.clone(),
             ids,
-            rows: share.rows(),
-            all: share.all(),
+            rows: share.rows.clone(),
+            all: share.all,
         })
     }
 

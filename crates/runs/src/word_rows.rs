@@ -109,7 +109,7 @@ pub fn drawn_rows(
     };
     let Some(share) = share else { return draw(all) };
     // In blocks, so that no rank ever has all rows. On CPUs they are the numbers of a matrix that is drawn at once.
-    let (mut own, rows) = (vec![], share.rows());
+    let (mut own, rows) = (vec![], &share.rows);
     for start in (0..all).step_by(BLOCK) {
         let end = all.min(start + BLOCK);
         let block = draw(end - start).val();

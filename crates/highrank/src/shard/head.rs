@@ -25,7 +25,7 @@ use crate::parameters::{changed, value, with_own_parameters};
 ///
 /// # Other heads
 /// A temperature, a latent mask and a lent matrix are set on [`head`](Self::head), on all ranks alike. The methods that set them
-/// panic as those of any [`OutputHead`]; a lent matrix has the rows `shared.share.rows()` alone. Without a latent mask all ranks
+/// panic as those of any [`OutputHead`]; a lent matrix has the rows `shared.share.rows` alone. Without a latent mask all ranks
 /// take the one that the first draws.
 ///
 /// ```
@@ -102,7 +102,7 @@ impl OutputHead {
             is_low || self.decoder.masked_words().contains(word)
         };
         let safe_word = (0..self.vocab()).find(|word| !is_masked(word)).unwrap_or(0);
-        let (part, whole) = (self.decoder.part(share.rows()), self.decoder.bare());
+        let (part, whole) = (self.decoder.part(share.rows.clone()), self.decoder.bare());
         let context = with_own_parameters(self.context.clone());
         let logit_map = with_own_parameters(self.logit_map.clone());
         let head = OutputHead { context, logit_map, decoder: part, ..self.clone() };
@@ -133,12 +133,12 @@ impl ShardedHead {
 
     /// The decoder's rows that this rank holds.
     pub(super) fn rows(&self) -> Range<usize> {
-        self.shared.share.rows()
+        self.shared.share.rows.clone()
     }
 
     /// The ranks that share the vocabulary.
     pub(super) fn group(&self) -> &GroupHandle {
-        self.shared.share.group()
+        &self.shared.share.group
     }
 
     /// Checks that [`head`](Self::head), which anybody can set, is one over the words of this rank.
@@ -171,7 +171,7 @@ impl ShardedHead {
     fn all_rows(&self, own: Tensor<2>) -> Result<Tensor<2>, ShardError> {
         let ([rows, width], dtype) = (own.dims(), own.dtype());
         let share = &self.shared.share;
-        let most = share.all().div_ceil(share.group().size());
+        let most = share.all.div_ceil(share.group.size());
         let zeros = Tensor::zeros([most - rows, width], (&own.device(), dtype));
         let padded = Tensor::cat(vec![own, zeros], 0).cast(wide(dtype));
         let parts = gathered(&**self.group(), &padded)?.into_iter().enumerate();

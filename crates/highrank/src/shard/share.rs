@@ -11,14 +11,19 @@ use crate::ops::wide;
 
 /// A rank's share of the rows of a matrix, one for each word: runs in the order of the ranks, equal to within one.
 ///
+/// Should be created with [`Share::new`].
+///
 /// ```text
 /// rank r of p holds the rows ⌊rR/p⌋ .. ⌊(r + 1)R/p⌋ of R
 /// ```
 #[derive(Debug, Clone)]
 pub struct Share {
-    group: GroupHandle,
-    rows: Range<usize>,
-    all: usize,
+    /// The ranks that share the rows.
+    pub group: GroupHandle,
+    /// The rows that this rank holds.
+    pub rows: Range<usize>,
+    /// `R`, the rows of all ranks.
+    pub all: usize,
 }
 
 impl Share {
@@ -32,21 +37,6 @@ impl Share {
             return Err(ShardError::TooManyRanks { ranks, rows: all });
         }
         Ok(Self { rows: start_of(rank, all, ranks)..start_of(rank + 1, all, ranks), group, all })
-    }
-
-    /// The ranks that share the rows.
-    pub fn group(&self) -> &GroupHandle {
-        &self.group
-    }
-
-    /// The rows that this rank holds.
-    pub fn rows(&self) -> Range<usize> {
-        self.rows.clone()
-    }
-
-    /// `R`, the rows of all ranks.
-    pub fn all(&self) -> usize {
-        self.all
     }
 
     /// The first row of a rank, of all rows; that of the rank after the last is their number.

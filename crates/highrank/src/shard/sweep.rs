@@ -141,7 +141,7 @@ impl ShardedHead {
         let share = &self.shared.share;
         let is_beyond =
             |rank| words.clone().greater_equal_elem(share.start_of(rank) as i64).int().cast(words.dtype());
-        (1..share.group().size()).fold(words.zeros_like(), |owners, rank| owners + is_beyond(rank))
+        (1..share.group.size()).fold(words.zeros_like(), |owners, rank| owners + is_beyond(rank))
     }
 
     /// A word of this rank that is not masked, if there is one, in a shape.

@@ -64,7 +64,7 @@ impl ModelConfig {
         let share = Share::new(self.vocab, group.clone())?;
         let model = self.try_init(device)?;
         let ShardedHead { head, shared } = model.head.shard(group)?;
-        let embedding = model.embedding.val().slice_dim(0, share.rows()).detach();
+        let embedding = model.embedding.val().slice_dim(0, share.rows.clone()).detach();
         let (embedding, words) = (Param::from_tensor(embedding), WordRows::Shared(Box::new(shared)));
         Ok(Seq2Seq { embedding, head, words, ..model })
     }
