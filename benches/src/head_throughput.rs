@@ -277,15 +277,16 @@ impl HeadThroughputArgs {
             _ if self.head.has_contexts() => h * k * d,
             _ => none,
         };
-        let tails =
-            config.adaptive.as_ref().map_or(0, |tails| tails.tail_params(config.d_hidden, config.vocab));
+        let tails = config.adaptive.as_ref().map_or(none, |adaptive| {
+            let tails = adaptive.tails(config.d_hidden, config.vocab);
+            tails.fold(none, |sum, (words, width)| sum + Saturating(width) * (h + Saturating(words.len())))
+        });
         let map = match config.logit_map {
             LogitMapConfig::Plif { knots, .. } => knots,
             LogitMapConfig::MonotonicNet { units } => units,
             _ => 0,
         };
-        let parameters =
-            Saturating(config.decoder_rows()) * d + contexts + Saturating(tails) + Saturating(map);
+        let parameters = Saturating(config.decoder_rows()) * d + contexts + tails + Saturating(map);
         let all_words = self.layers == Layers::Burn || self.mode == Mode::LogProbs;
         let listed = if self.mode == Mode::TopK { self.k.unwrap_or(1) } else { 1 };
         let widest = h.max(k * d).max(Saturating(listed)).max(if all_words { v } else { none });
@@ -439,7 +440,7 @@ impl HeadThroughputArgs {
     fn tail_products(&self, config: &HeadConfig) -> f64 {
         let Some(adaptive) = &config.adaptive else { return 0.0 };
         let words = self.targets.draw(self.rows(), config.vocab);
-        let of_cluster = |(cluster, range): (usize, std::ops::Range<usize>)| {
+        let tails = adaptive.tails(config.d_hidden, config.vocab).map(|(range, width)| {
             let tokens = match self.mode {
                 Mode::Step | Mode::Nll => {
                     words.iter().filter(|word| range.contains(&(**word as usize))).count()
@@ -447,10 +448,9 @@ impl HeadThroughputArgs {
                 Mode::LogProbs => self.rows(),
                 Mode::TopK | Mode::Sample | Mode::Decode => 0,
             };
-            (tokens * adaptive.width(cluster, config.d_hidden)) as f64
-                * (config.d_hidden + range.len()) as f64
-        };
-        adaptive.clusters(config.vocab).enumerate().map(of_cluster).sum()
+            (tokens * width) as f64 * (config.d_hidden + range.len()) as f64
+        });
+        tails.sum()
     }
 }
 

@@ -92,7 +92,7 @@ fn heads() -> impl Strategy<Value = HeadConfig> {
                 _ => head,
             };
             // All words of the head's own decoder but one may have a gate of their own.
-            let words = head.adaptive.as_ref().map_or(vocab, AdaptiveConfig::head_words);
+            let words = head.decoder_rows();
             match head.context {
                 ContextConfig::Mixtape(_) => {
                     let mixtape = MixtapeConfig::new(frequent.index(words), d_gate);

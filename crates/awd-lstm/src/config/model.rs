@@ -315,7 +315,10 @@ impl ModelConfig {
     /// Rows of the decoder matrix and its bias: V, or with clusters c_1 + C, the words below the first cutoff and one for each
     /// cluster.
     pub fn decoder_rows(&self) -> usize {
-        self.clusters().map_or(self.vocab, |clusters| clusters.head_words())
+        match self.clusters() {
+            Some(AdaptiveConfig { cutoffs, .. }) => cutoffs.first().map_or(0, |first| first + cutoffs.len()),
+            None => self.vocab,
+        }
     }
 
     /// Shape of the decoder matrix that the model has beside the embedding. A tied one has the rows that the embedding lacks, those
@@ -330,10 +333,13 @@ impl ModelConfig {
 
     /// Learned scalars of the clusters' tails, `Σ_i d_i (H + words of cluster i)` with H the width of the output layer's input.
     pub fn tail_params(&self) -> usize {
-        let connections = self.connections();
-        let widths = connections.iter().map(|connection| connection.d_hidden);
-        let widths = widths.fold(0, usize::saturating_add);
-        self.clusters().map_or(0, |clusters| clusters.tail_params(widths, self.vocab))
+        let Some(clusters) = self.clusters() else { return 0 };
+        let none = Saturating(0);
+        let hidden =
+            self.connections().iter().fold(none, |sum, connection| sum + Saturating(connection.d_hidden));
+        let tails = clusters.tails(hidden.0, self.vocab);
+        let params = tails.map(|(words, width)| Saturating(width) * (hidden + Saturating(words.len())));
+        params.fold(none, |sum, tail| sum + tail).0
     }
 
     /// Number of learned scalars, in closed form. A tied matrix counts once. A number that is too large for its type is that type's

@@ -360,7 +360,11 @@ impl HeadConfig {
 
     /// Words of the head's own decoder.
     fn decoder_words(&self) -> usize {
-        self.adaptive.as_ref().map_or(self.vocab, AdaptiveConfig::head_words)
+        match &self.adaptive {
+            // The shortlist, and one for each cluster.
+            Some(AdaptiveConfig { cutoffs, .. }) => cutoffs.first().map_or(0, |first| first + cutoffs.len()),
+            None => self.vocab,
+        }
     }
 
     /// Checks every size and range, and that no option is set in vain.
@@ -485,15 +489,14 @@ impl HeadConfig {
 
     /// Of each tail's decoder.
     fn tail_shapes(&self, adaptive: &AdaptiveConfig) -> Vec<DecoderShape<'static>> {
-        let tails = adaptive.clusters(self.vocab).map(|words| words.len()).enumerate();
-        let shape = |(cluster, vocab): (usize, usize)| DecoderShape {
-            vocab,
-            padding: vocab.next_multiple_of(self.vocab_multiple.max(1)) - vocab,
-            d_embedding: adaptive.width(cluster, self.d_hidden),
+        let tails = adaptive.tails(self.d_hidden, self.vocab).map(|(words, d_embedding)| DecoderShape {
+            vocab: words.len(),
+            padding: words.len().next_multiple_of(self.vocab_multiple.max(1)) - words.len(),
+            d_embedding,
             bias: false,
             masked_words: &[],
-        };
-        tails.map(shape).collect()
+        });
+        tails.collect()
     }
 
     fn assemble(&self, decoder: Decoder, device: &Device) -> OutputHead {

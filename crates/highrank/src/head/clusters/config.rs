@@ -13,7 +13,8 @@ use crate::error::{HeadError, in_range};
 ///
 /// // 4,000 words and 2 clusters in the head cluster, tails of 16,000 and 80,000 words.
 /// let adaptive = AdaptiveConfig::new(vec![4_000, 20_000]);
-/// assert_eq!([0, 1].map(|cluster| adaptive.width(cluster, 512)), [128, 32]);
+/// let tails: Vec<_> = adaptive.tails(512, 100_000).collect();
+/// assert_eq!(tails, [(4_000..20_000, 128), (20_000..100_000, 32)]);
 /// assert!(HeadConfig::softmax(512, 100_000).with_adaptive(adaptive).validate().is_ok());
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -68,31 +69,13 @@ impl AdaptiveConfig {
         in_range("the division of the tails' widths", self.division, expected, 1.0..=f64::MAX)
     }
 
-    /// Words of the head cluster: the shortlist, and one for each cluster.
-    pub fn head_words(&self) -> usize {
-        self.cutoffs.first().map_or(0, |shortlist| shortlist + self.cutoffs.len())
-    }
-
-    /// The words of each cluster.
-    pub fn clusters(&self, vocab: usize) -> impl Iterator<Item = Range<usize>> {
-        ranges(&self.cutoffs, vocab)
-    }
-
-    /// `d_i`, the width of a cluster's tail for hidden states of width `H`: `⌊H / division^i⌋`, at least 1. Clusters are counted
-    /// from 0 here, so `i` is the cluster's number and 1.
-    pub fn width(&self, cluster: usize, d_hidden: usize) -> usize {
-        let width = d_hidden as f64 / self.division.powi(cluster as i32 + 1);
-        (width as usize).max(1)
-    }
-
-    /// Number of parameters of all tails, for hidden states of width `H`: `Σ_i d_i (H + words of cluster i)`. A number that is too
-    /// large for its type is that type's largest.
-    pub fn tail_params(&self, d_hidden: usize, vocab: usize) -> usize {
-        let tails = self.clusters(vocab).enumerate();
-        let params = tails.map(|(cluster, words)| {
-            self.width(cluster, d_hidden).saturating_mul(d_hidden.saturating_add(words.len()))
-        });
-        params.fold(0, usize::saturating_add)
+    /// The words of each cluster with `d_i`, the width of its tail for hidden states of width `H`: `⌊H / division^i⌋`, at least 1,
+    /// where the first cluster is number 1. A tail has `d_i (H + words of cluster i)` parameters.
+    pub fn tails(&self, d_hidden: usize, vocab: usize) -> impl Iterator<Item = (Range<usize>, usize)> {
+        ranges(&self.cutoffs, vocab).zip(1..).map(move |(words, i)| {
+            let width = d_hidden as f64 / self.division.powi(i);
+            (words, (width as usize).max(1))
+        })
     }
 }
 
