@@ -146,7 +146,7 @@ fn sizes_that_no_memory_holds_are_errors() {
         (HeadConfig::softmax(8, 1 << 58), 1 << 58),
     ];
     for (config, rows) in cases {
-        assert_eq!(config.rows(), rows);
+        assert_eq!(config.decoder_rows(), rows);
         let error = config.validate().expect_err("too large");
         assert_eq!(error, HeadError::TooLarge { what: "the decoder's weight", shape: vec![rows, 8] });
         let panic = panic_of(|| drop(config.init(&cpu())));

@@ -424,7 +424,7 @@ fn a_step_with_weight_decay_keeps_masks_and_numbers() {
             let head = stepped(head(&config, on), optimiser, &hidden, &options);
             let is_finite = |(value, _): &Parameter| value.iter::<f64>().all(f64::is_finite);
             assert!(parameters(&head, None).iter().all(is_finite), "{config:?}");
-            for row in values(head.forward(hidden)).chunks(config.rows()) {
+            for row in values(head.forward(hidden)).chunks(config.decoder_rows()) {
                 for (word, log_prob) in row.iter().enumerate() {
                     let masked = word >= VOCAB || is_masked(word);
                     assert_eq!(*log_prob == f64::NEG_INFINITY, masked, "{config:?}: {log_prob} of {word}");

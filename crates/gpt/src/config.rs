@@ -116,7 +116,7 @@ impl GptConfig {
     /// As [`try_init`](Self::try_init), and as [`OutputHead::shard`](highrank::OutputHead::shard).
     pub fn try_init_shared(&self, group: GroupHandle, device: &Device) -> Result<Gpt, Error> {
         self.validate()?;
-        let model = self.make(Some(&Share::new(self.head.rows(), group.clone())?), device);
+        let model = self.make(Some(&Share::new(self.head.decoder_rows(), group.clone())?), device);
         // As one process draws it.
         draw_all(&model);
         let ShardedHead { head, shared } = model.head.shard(group)?;
@@ -135,7 +135,7 @@ impl GptConfig {
             .with_dropout(self.dropout)
             .with_norm_first(true)
             .with_initializer(normal.clone());
-        let words = [head.rows(), head.d_embedding];
+        let words = [head.decoder_rows(), head.d_embedding];
         let of_words =
             Initializer::Normal { mean: 0.0, std: LOGIT_SPREAD / (head.d_embedding as f64).sqrt() };
         // Its noise is drawn here, and all else when it is first read.
@@ -169,7 +169,7 @@ impl GptConfig {
         let head = &self.head;
         let [d, ff, layers, context] = [self.d_model, self.d_ff(), self.layers, self.context].map(Saturating);
         let [rows, width, hidden, components] =
-            [head.rows(), head.d_embedding, head.d_hidden, head.context.components()].map(Saturating);
+            [head.decoder_rows(), head.d_embedding, head.d_hidden, head.context.components()].map(Saturating);
         let [none, two, four] = [0, 2, 4].map(Saturating);
         let encoder = layers * (four * d * d + two * d * ff);
         let facets = self

@@ -55,8 +55,8 @@ pub struct HeadConfig {
     /// The decoder has `V` rows and as many masked ones as make their number a multiple of this. 1 by default: no padding.
     ///
     /// Matrix products are faster where all sizes are multiples of 64. The words of targets and samples remain `0..V`, but the
-    /// last dimension of log-probabilities, logits and target distributions is [`rows`](Self::rows), and a tied embedding
-    /// has as many rows. The padding has probability 0, and its parameters get gradients of exactly 0.
+    /// last dimension of log-probabilities, logits and target distributions is [`decoder_rows`](Self::decoder_rows), and a tied
+    /// embedding has as many rows. The padding has probability 0, and its parameters get gradients of exactly 0.
     #[serde(default = "no_padding")]
     pub vocab_multiple: usize,
     /// Clusters of rare words, see [`with_adaptive`](Self::with_adaptive). None by default.
@@ -336,24 +336,17 @@ impl HeadConfig {
         Self { adaptive: Some(adaptive), ..self }
     }
 
-    /// Last dimension of log-probabilities: `V`, rounded up to a multiple of [`vocab_multiple`](Self::vocab_multiple). With
-    /// [clusters](Self::with_adaptive) `V` itself, since their padding is not listed.
+    /// Rows of the head's own decoder matrix, which a tied head is given: the words, or with [clusters](Self::with_adaptive)
+    /// those of the head cluster, rounded up to a multiple of [`vocab_multiple`](Self::vocab_multiple). A number that is too large
+    /// for its type is that type's largest, an error of [`validate`](Self::validate).
+    ///
+    /// Log-probabilities have as many columns, with clusters `V` instead, since their padding is not listed.
     ///
     /// ```
     /// use highrank::HeadConfig;
     ///
-    /// assert_eq!(HeadConfig::softmax(768, 50_257).with_vocab_multiple(64).rows(), 50_304);
+    /// assert_eq!(HeadConfig::softmax(768, 50_257).with_vocab_multiple(64).decoder_rows(), 50_304);
     /// ```
-    pub fn rows(&self) -> usize {
-        match self.adaptive {
-            Some(_) => self.vocab,
-            None => self.decoder_rows(),
-        }
-    }
-
-    /// Rows of the head's own decoder matrix, which a tied head is given: the words, or with [clusters](Self::with_adaptive)
-    /// those of the head cluster, rounded up to a multiple of [`vocab_multiple`](Self::vocab_multiple). A number that is too large
-    /// for its type is that type's largest, an error of [`validate`](Self::validate).
     pub fn decoder_rows(&self) -> usize {
         self.decoder_words().checked_next_multiple_of(self.vocab_multiple.max(1)).unwrap_or(usize::MAX)
     }
@@ -450,7 +443,7 @@ impl HeadConfig {
     ///   one has the old shape.
     /// - `b` is the layer's bias, the same parameter with the same id, unless it has to be padded.
     /// - Both stay frozen if they were. All other parameters are made in the float type of the layer's weight.
-    /// - A layer that is padded already, with as many columns as the head has [`rows`](Self::rows), fits as well.
+    /// - A layer that is padded already, with as many columns as the head has [rows](Self::decoder_rows), fits as well.
     ///
     /// # Panics
     /// With the message of [`validate`](Self::validate) if the configuration is invalid, if the layer does not fit (both shapes

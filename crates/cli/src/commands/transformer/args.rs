@@ -245,7 +245,7 @@ mod tests {
             ("line --vocab-size 262144", 262_144),
         ] {
             let head = TransformerArgs::try_parse_from(line.split(' ')).unwrap().model(1000).head;
-            assert_eq!((head.vocab, head.rows()), (1000, rows), "{line}");
+            assert_eq!((head.vocab, head.decoder_rows()), (1000, rows), "{line}");
         }
     }
 }

@@ -187,7 +187,7 @@ fn continue_from(args: &TransformerArgs, path: &Path) -> Result<Ready, Failure> 
     };
     let asked = if itself { args.head.or_those_of(&of_run.head) } else { args.head.clone() };
     let HeadConfig { d_embedding, vocab, tied, .. } = of_run.head;
-    let head = asked.config(of_run.d_model, d_embedding, facets, vocab, of_run.head.rows());
+    let head = asked.config(of_run.d_model, d_embedding, facets, vocab, of_run.head.decoder_rows());
     let model = GptConfig { head: head.with_tied(tied), facets, ..of_run.clone() };
     let model = args.given.apply("model", &model);
     let changes = |model: &GptConfig| GptConfig {
@@ -347,7 +347,7 @@ impl Kind for &Text {
             device: config.device.clone(),
             parameters,
             vocab: head.vocab,
-            rows: head.rows(),
+            rows: head.decoder_rows(),
             d_model: config.model.d_model,
             d_embedding: head.d_embedding,
             steps: config.train.steps,

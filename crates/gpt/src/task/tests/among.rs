@@ -59,7 +59,7 @@ fn ranks_train_as_one_process() {
             let all = train(shape, &run, NEVER);
             let what = format!("{:?}, {shape:?}", model.head.logit_map);
             let rows: usize = all[..shape.1].iter().map(|end| end.own.embedding.weight.dims()[0]).sum();
-            assert_eq!(rows, model.head.rows(), "{what}");
+            assert_eq!(rows, model.head.decoder_rows(), "{what}");
             let far = distance(&all[0].model, &whole.model);
             // Slopes below all logits move all of them alike: their gradient is rounding, of which Adam makes whole steps.
             let is_plif = matches!(model.head.logit_map, LogitMapConfig::Plif { .. });

@@ -296,7 +296,7 @@ fn parameters_of_linear_layers_are_those_of_the_clusters() {
 fn a_tied_head_is_given_the_matrix_of_its_head_cluster() {
     let device = Device::flex();
     let config = configs()[0].clone().with_tied(true);
-    assert_eq!((config.decoder_rows(), config.rows()), (7, V));
+    assert_eq!(config.decoder_rows(), 7);
     let head = config.init(&device);
     let matrix = |rows| Tensor::<2>::random([rows, H], Distribution::Default, &device);
     assert_eq!(head.tied_to(matrix(7)).forward(Tensor::<2>::ones([2, H], &device)).dims(), [2, V]);
