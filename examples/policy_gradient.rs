@@ -137,7 +137,7 @@ fn draw(model: &Gpt, prompts: &[Vec<i64>], sampling: &Sampling, rng: &mut Pcg64M
     for length in LENGTH..2 * LENGTH {
         let tokens = TensorData::new(texts.concat(), [texts.len(), length]);
         let last = model.hidden(Tensor::from_data(tokens, &device)).narrow(1, length - 1, 1);
-        let words = head.sample::<3, 2>(last, sampling, rng).into_data();
+        let words = head.sample::<3, 2>(last, sampling, rng).unwrap().into_data();
         texts.iter_mut().zip(words.iter::<i64>()).for_each(|(text, word)| text.push(word));
     }
     let answer = |text: Vec<i64>| {

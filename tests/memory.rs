@@ -108,7 +108,7 @@ fn predictions_take_memory_for_a_chunk_of_logits_whatever_the_components() {
         let targets = Tensor::<1, Int>::zeros([TOKENS], &device);
         let drawn = |sampling: Sampling| {
             let mut rng = Pcg64::seed_from_u64(1);
-            once_warm(|| drop(head.sample::<2, 1>(hidden.clone(), &sampling, &mut rng)))
+            once_warm(|| drop(head.sample::<2, 1>(hidden.clone(), &sampling, &mut rng).unwrap()))
         };
         let peaks = [
             drawn(Sampling::new()),

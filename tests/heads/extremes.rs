@@ -129,7 +129,7 @@ fn none_is_drawn(head: &OutputHead, hidden: &Tensor<2>, what: &str) {
         Sampling::new().with_top_p(Some(0.9)),
     ] {
         let mut rng = Pcg64::seed_from_u64(1);
-        let drawn: Result<Tensor<1, Int>, _> = head.try_sample(hidden.clone(), &sampling, &mut rng);
+        let drawn: Result<Tensor<1, Int>, _> = head.sample(hidden.clone(), &sampling, &mut rng);
         assert_eq!(drawn.expect_err("no word"), HeadError::AllMasked { token: 0 }, "{what}");
     }
 }
@@ -222,7 +222,7 @@ fn numbers_that_the_type_of_sums_cannot_hold_are_errors() {
             "{error}"
         );
         let mut rng = Pcg64::seed_from_u64(1);
-        let drawn: Result<Tensor<1, Int>, _> = head.try_sample(state(), &Sampling::default(), &mut rng);
+        let drawn: Result<Tensor<1, Int>, _> = head.sample(state(), &Sampling::default(), &mut rng);
         assert_eq!(drawn.expect_err("a temperature"), error);
         let methods: [(&str, &dyn Fn()); 5] = [
             ("loss", &|| drop(head.loss(state(), words(&device)))),

@@ -238,7 +238,7 @@ fn where_all_words_are_masked_it_says_what_the_whole_says() {
             for temperature in [0.0, 0.7, 1.0] {
                 let sampling = Sampling::new().with_temperature(temperature);
                 let rng = || Pcg64::seed_from_u64(1);
-                let drawn = whole.try_sample::<2, 1>(hidden(&config, on), &sampling, &mut rng());
+                let drawn = whole.sample::<2, 1>(hidden(&config, on), &sampling, &mut rng());
                 let error = ShardError::from(drawn.unwrap_err());
                 for ranks in RANKS {
                     on_ranks(ranks, &whole, |head| {

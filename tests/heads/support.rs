@@ -297,7 +297,7 @@ pub fn check_derivative(
 
 /// Words drawn with the random numbers of a seed.
 pub fn drawn(head: &OutputHead, hidden: Tensor<2>, sampling: &Sampling, seed: u64) -> Vec<i64> {
-    integers(head.sample::<2, 1>(hidden, sampling, &mut Pcg64::seed_from_u64(seed)))
+    integers(head.sample::<2, 1>(hidden, sampling, &mut Pcg64::seed_from_u64(seed)).unwrap())
 }
 
 /// Compares element by element; errors are over the largest finite number. −∞ must meet −∞.

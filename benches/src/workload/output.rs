@@ -296,15 +296,16 @@ impl OutputPrediction {
 
     /// Predicts once.
     pub fn run(&mut self) {
-        let (head, hidden, sampling) = (&self.head, self.hidden.clone(), Sampling::new());
+        let (head, hidden) = (&self.head, self.hidden.clone());
         match self.mode {
             Mode::Step | Mode::Nll => drop(head.nll(hidden, self.targets.clone())),
             Mode::LogProbs => drop(head.forward(hidden)),
             Mode::TopK => drop(head.top_k(hidden, self.top)),
-            Mode::Sample => drop::<Tensor<1, Int>>(head.sample(hidden, &sampling, &mut self.rng)),
-            Mode::Decode => {
-                let greedy = sampling.with_temperature(0.0);
-                drop::<Tensor<1, Int>>(head.sample(hidden, &greedy, &mut self.rng));
+            Mode::Sample | Mode::Decode => {
+                let temperature = if self.mode == Mode::Decode { 0.0 } else { 1.0 };
+                let sampling = Sampling::new().with_temperature(temperature);
+                let words: Tensor<1, Int> = head.sample(hidden, &sampling, &mut self.rng).expect("a word");
+                drop(words);
             }
         }
     }

@@ -34,6 +34,7 @@ impl LanguageModel {
             let ids = Tensor::<2, Int>::from_data(TensorData::new(ids, [length, 1]), &self.device());
             let (hidden, after) = self.hidden(ids, state.clone());
             let word = head.sample::<3, 2>(hidden.narrow(0, length - 1, 1), sampling, &mut rng);
+            let word = word.unwrap_or_else(|error| panic!("sample: {error}"));
             let word = word.into_data().iter::<i64>().next().expect("one token gives one word") as u32;
             (state, input) = (after, vec![word]);
             Some(word)

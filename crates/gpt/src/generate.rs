@@ -36,6 +36,7 @@ impl Gpt {
             let ids = Tensor::<2, Int>::from_data(TensorData::new(ids, [1, read.len()]), &device);
             let last = self.hidden(ids).narrow(1, read.len() - 1, 1);
             let word = head.sample::<3, 2>(last, sampling, &mut rng);
+            let word = word.unwrap_or_else(|error| panic!("sample: {error}"));
             let word = word.into_data().iter::<i64>().next().expect("one token gives one word") as u32;
             tokens.push(word);
             Some(word)

@@ -115,7 +115,7 @@ impl Seq2Seq {
             let ids: Vec<i32> = words.iter().map(|&word| word as i32).collect();
             let ids = Tensor::<1, Int>::from_data(TensorData::new(ids, [words.len()]), &device);
             let (hidden, after) = self.step(ids, state);
-            let chosen = masked.try_sample::<2, 1>(hidden, sampling, rng)?;
+            let chosen = masked.sample::<2, 1>(hidden, sampling, rng)?;
             let chosen: Vec<u32> = chosen.into_data().iter::<i64>().map(|word| word as u32).collect();
             let rows: Vec<usize> = (0..chosen.len()).filter(|&row| chosen[row] != EOS).collect();
             open = rows.iter().map(|&row| open[row]).collect();

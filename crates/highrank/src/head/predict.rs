@@ -184,26 +184,11 @@ impl OutputHead {
     /// - hidden: `[.., H]`, D dimensions
     /// - output: `[..]`, T = D − 1 dimensions
     ///
-    /// # Panics
-    /// If the options are invalid ([`Sampling::validate`]), `hidden` does not fit the head, or T is not D − 1. If a token's
-    /// log-probabilities hold a NaN, or all its words are masked.
-    #[track_caller]
-    pub fn sample<const D: usize, const T: usize>(
-        &self,
-        hidden: Tensor<D>,
-        sampling: &Sampling,
-        rng: &mut impl Rng,
-    ) -> Tensor<T, Int> {
-        self.try_sample(hidden, sampling, rng).or_panic("sample")
-    }
-
-    /// [`sample`](Self::sample) with an error in place of a panic, for a program whose options or words to mask come from its
-    /// users.
-    ///
     /// # Errors
-    /// [`HeadError::Range`], [`HeadError::Shape`]; [`HeadError::NotANumber`] or [`HeadError::AllMasked`] with the first
-    /// token that no word can be drawn for.
-    pub fn try_sample<const D: usize, const T: usize>(
+    /// [`HeadError::Range`] if an option is out of its range ([`Sampling::validate`]); [`HeadError::Shape`] and others if `hidden`
+    /// does not fit the head, or T is not D − 1; [`HeadError::NotANumber`] or [`HeadError::AllMasked`] with the first token that
+    /// no word can be drawn for.
+    pub fn sample<const D: usize, const T: usize>(
         &self,
         hidden: Tensor<D>,
         sampling: &Sampling,

@@ -69,7 +69,7 @@ impl ShardedHead {
     /// - output: `[..]`, T = D − 1 dimensions
     ///
     /// # Errors
-    /// Those of [`OutputHead::try_sample`](crate::OutputHead::try_sample); [`ShardError::Unsupported`] of `top_p` without `top_k`;
+    /// Those of [`OutputHead::sample`](crate::OutputHead::sample); [`ShardError::Unsupported`] of `top_p` without `top_k`;
     /// whatever the group has to say.
     pub fn sample<const D: usize, const T: usize>(
         &self,
