@@ -3,6 +3,8 @@
 //! types, and the messages of misuse.
 
 mod activation;
+mod adaptive;
+mod adaptive_losses;
 mod configuration;
 mod connection;
 mod extremes;

@@ -453,7 +453,7 @@ impl HeadConfig {
         self.checked_init_from_linear(linear).or_panic("HeadConfig::init_from_linear")
     }
 
-    pub(super) fn checked_init_from_linear(&self, linear: Linear) -> Result<OutputHead, HeadError> {
+    fn checked_init_from_linear(&self, linear: Linear) -> Result<OutputHead, HeadError> {
         self.validate()?;
         if self.adaptive.is_some() {
             let reason = "one linear layer cannot give the tails their parameters: use `init`, then set the parameters of the head and its tails";

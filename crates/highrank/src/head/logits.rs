@@ -20,15 +20,8 @@ impl OutputHead {
         &self,
         hidden: Tensor<D>,
     ) -> impl Iterator<Item = Tensor<2>> + use<D> {
-        self.try_logit_blocks(hidden).or_panic("logit_blocks")
-    }
-
-    pub(crate) fn try_logit_blocks<const D: usize>(
-        &self,
-        hidden: Tensor<D>,
-    ) -> Result<impl Iterator<Item = Tensor<2>> + use<D>, HeadError> {
-        self.has_common_logits("logit_blocks")?;
-        Ok(self.differentiable(hidden)?.into_chunks().map(|chunk| chunk.logits().tensor()))
+        let inputs = self.has_common_logits("logit_blocks").and_then(|()| self.differentiable(hidden));
+        inputs.or_panic("logit_blocks").into_chunks().map(|chunk| chunk.logits().tensor())
     }
 
     /// Checks that the logits of all words have one normaliser.

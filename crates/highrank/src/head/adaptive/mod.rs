@@ -34,6 +34,4 @@ mod parts;
 mod predict;
 mod sample;
 mod target;
-#[cfg(all(test, feature = "flex"))]
-mod tests;
 mod words;
