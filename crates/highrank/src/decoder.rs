@@ -37,7 +37,7 @@ pub struct Decoder {
     /// Whether the caller holds `W`.
     pub tied: bool,
     /// The masked words in ascending order, without the padding.
-    masked_words: Vec<usize>,
+    pub(crate) masked_words: Vec<usize>,
     /// True for masked words and padding, shape `[rows]`; `None` if there are neither.
     mask: Option<Tensor<1, Bool>>,
     /// Says where a decoder was made that has no other tensor of its own, and goes wherever the module goes.
@@ -132,11 +132,6 @@ impl Decoder {
     /// Number of rows of `W`: the words and the padding. The last dimension of log-probabilities.
     pub fn rows(&self) -> usize {
         self.vocab + self.padding
-    }
-
-    /// The masked words in ascending order, without the padding.
-    pub(crate) fn masked_words(&self) -> &[usize] {
-        &self.masked_words
     }
 
     /// Masks words in addition to those that are masked already.

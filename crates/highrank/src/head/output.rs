@@ -89,17 +89,17 @@ impl From<Tensor<2>> for TiedMatrix {
 impl OutputHead {
     /// `V`, the number of words: those of targets and samples are `0..V`.
     pub fn vocab(&self) -> usize {
-        self.clusters.as_ref().map_or(self.decoder.vocab, Clusters::vocab)
+        self.clusters.as_ref().map_or(self.decoder.vocab, |clusters| clusters.vocab)
     }
 
     /// The last dimension of log-probabilities: `V` and the decoder's padding, without that of clusters.
     pub(crate) fn rows(&self) -> usize {
-        self.clusters.as_ref().map_or(self.decoder.rows(), Clusters::vocab)
+        self.clusters.as_ref().map_or(self.decoder.rows(), |clusters| clusters.vocab)
     }
 
     /// The words that [`mask_words`](Self::mask_words) or the configuration masked, in ascending order.
     pub fn masked_words(&self) -> &[usize] {
-        self.clusters.as_ref().map_or_else(|| self.decoder.masked_words(), Clusters::masked_words)
+        self.clusters.as_ref().map_or(&self.decoder.masked_words, |clusters| &clusters.masked_words)
     }
 
     /// `K`, the rows of logits of each token: 1 for all but a mixture of softmaxes, whose contexts come from one layer or

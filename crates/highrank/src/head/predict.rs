@@ -4,11 +4,11 @@ use std::sync::OnceLock;
 
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use highrank_kernels::Floats;
-use rand::{Rng, RngExt};
+use rand::Rng;
 
 use super::input::{Inputs, with_last};
 use super::output::OutputHead;
-use super::sampling::{Sampling, word_of};
+use super::sampling::{Sampling, numbers, word_of};
 use super::select::{best_pairs, best_words};
 use crate::error::{HeadError, OrPanic};
 use crate::likelihood::draw_in_order;
@@ -204,11 +204,8 @@ impl OutputHead {
         let words = match sampling.is_neutral() {
             true => draw(inputs, rng)?,
             false => {
-                let count = if sampling.is_greedy() { 0 } else { inputs.likelihood.tokens() };
-                let numbers = numbers(count, rng);
-                read(inputs, |token, row| {
-                    sampling.draw(row, token, numbers.get(token).copied().unwrap_or_default())
-                })?
+                let numbers = sampling.numbers(inputs.likelihood.tokens(), rng);
+                read(inputs, |token, row| sampling.draw(row, token, numbers[token]))?
             }
         };
         Ok(integers(words, shape, &device))
@@ -246,9 +243,4 @@ pub(crate) fn draw_components(log_prior: Floats, numbers: &[f64]) -> Result<Vec<
     let rows: Vec<f64> = log_prior.into_data().iter::<f64>().collect();
     let rows = rows.chunks(components).zip(numbers).enumerate();
     rows.map(|(token, (row, number))| word_of(draw_in_order(row, *number), token)).collect()
-}
-
-/// Numbers in `[0, 1)`.
-pub(crate) fn numbers(count: usize, rng: &mut impl Rng) -> Vec<f64> {
-    (0..count).map(|_| rng.random()).collect()
 }

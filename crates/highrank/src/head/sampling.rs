@@ -3,6 +3,7 @@
 use std::ops::Bound;
 
 use burn::config::Config;
+use rand::{Rng, RngExt};
 
 use super::select::{self, Number};
 use crate::error::{HeadError, in_range, not_negative};
@@ -66,6 +67,16 @@ impl Sampling {
         self.temperature == 0.0
     }
 
+    /// How many of the most probable words are drawn from, if not all.
+    pub(crate) fn most(&self) -> Option<usize> {
+        if self.is_greedy() { Some(1) } else { self.top_k }
+    }
+
+    /// A random number for each token; a greedy choice takes none, and gets zeros.
+    pub(crate) fn numbers(&self, tokens: usize, rng: &mut impl Rng) -> Vec<f64> {
+        if self.is_greedy() { vec![0.0; tokens] } else { numbers(tokens, rng) }
+    }
+
     /// The word of a token that a random number in `[0, 1)` stands for, which a [greedy](Self::is_greedy) choice does not read.
     pub(crate) fn draw(
         &self,
@@ -80,19 +91,16 @@ impl Sampling {
     }
 
     /// The words of tokens, each from a list of words with their log-probabilities, by [`draw`](Self::draw)'s rules.
-    ///
-    /// - numbers: of each token one; none for a greedy choice
     pub(crate) fn draw_of_lists(
         &self,
         lists: Vec<Vec<(f64, usize)>>,
         numbers: &[f64],
     ) -> Result<Vec<usize>, HeadError> {
-        let drawn = lists.into_iter().enumerate().map(|(token, mut list)| {
+        let drawn = lists.into_iter().zip(numbers).enumerate().map(|(token, (mut list, number))| {
             // In the order of the vocabulary: of equals the lowest counts as more probable.
             list.sort_unstable_by_key(|(_, word)| *word);
             let (log_probs, words): (Vec<f64>, Vec<usize>) = list.into_iter().unzip();
-            let number = numbers.get(token).copied().unwrap_or_default();
-            Ok(words[self.draw(LogProbs::F64(&log_probs), token, number)?])
+            Ok(words[self.draw(LogProbs::F64(&log_probs), token, *number)?])
         });
         drawn.collect()
     }
@@ -183,6 +191,11 @@ fn argmax<T: Number>(log_probs: &[T], token: usize) -> Result<usize, HeadError> 
     }
 }
 
+/// Numbers in `[0, 1)`.
+pub(crate) fn numbers(count: usize, rng: &mut impl Rng) -> Vec<f64> {
+    (0..count).map(|_| rng.random()).collect()
+}
+
 /// What has been drawn for a token.
 pub(crate) fn word_of(drawn: Drawn, token: usize) -> Result<usize, HeadError> {
     match drawn {
@@ -195,7 +208,7 @@ pub(crate) fn word_of(drawn: Drawn, token: usize) -> Result<usize, HeadError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rand::{Rng, RngExt, SeedableRng};
+    use rand::SeedableRng;
     use rand_pcg::Pcg64;
 
     /// As a head draws: one number, or none if the choice is greedy.
@@ -205,8 +218,7 @@ mod tests {
         token: usize,
         rng: &mut impl Rng,
     ) -> Result<usize, HeadError> {
-        let number = if sampling.is_greedy() { 0.0 } else { rng.random() };
-        sampling.draw(LogProbs::F64(log_probs), token, number)
+        sampling.draw(LogProbs::F64(log_probs), token, sampling.numbers(1, rng)[0])
     }
 
     fn frequencies(sampling: &Sampling, probs: &[f64]) -> Vec<f64> {

@@ -99,7 +99,7 @@ impl OutputHead {
         let bias: Vec<f64> = bias.map_or_else(Vec::new, |bias| bias.iter::<f64>().collect());
         let is_masked = |word: &usize| {
             let is_low = bias.get(*word).is_some_and(|bias| *bias <= MASKING_BIAS);
-            is_low || self.decoder.masked_words().contains(word)
+            is_low || self.decoder.masked_words.contains(word)
         };
         let safe_word = (0..self.vocab()).find(|word| !is_masked(word)).unwrap_or(0);
         let (part, whole) = (self.decoder.part(share.rows.clone()), self.decoder.bare());

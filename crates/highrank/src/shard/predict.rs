@@ -79,7 +79,7 @@ impl ShardedHead {
     ) -> Result<Tensor<T, Int>, ShardError> {
         sampling.validate()?;
         let (device, shape) = (hidden.device(), leading::<D, T>(&hidden.dims(), || "the output".into())?);
-        let most = if sampling.is_greedy() { Some(1) } else { sampling.top_k };
+        let most = sampling.most();
         if most.is_none() && sampling.top_p.is_some_and(|p| p < 1.0) {
             let what = "a draw with top_p over all words";
             return Err(ShardError::Unsupported { what, instead: "set `top_k` as well" });
@@ -152,8 +152,7 @@ impl ShardedHead {
         sampling: &Sampling,
         rng: &mut impl Rng,
     ) -> Result<Vec<usize>, ShardError> {
-        let count = if sampling.is_greedy() { 0 } else { swept.tokens() };
-        let numbers = of_first(&**self.group(), numbers(count, rng))?;
+        let numbers = of_first(&**self.group(), sampling.numbers(swept.tokens(), rng))?;
         Ok(sampling.draw_of_lists(self.best(swept, k)?, &numbers)?)
     }
 

@@ -38,8 +38,9 @@ impl AdaptiveHead<'_> {
         let (shape, device) = (targets.dims(), hidden.device());
         let tokens = shape.iter().product::<usize>();
         let CountedWords { words, weights } =
-            CountedWords::read(&targets.reshape([tokens]), options, self.clusters.vocab())?;
-        let (head, on) = (self.of_one_loss(&shape, options), (&device, self.wide()));
+            CountedWords::read(&targets.reshape([tokens]), options, self.clusters.vocab)?;
+        let on = (&device, wide(self.head_cluster.decoder.matrix()?.dtype()));
+        let head = self.of_one_loss(&shape, options);
         let division = head.divided(&words, options, on)?;
 
         let blank: Vec<bool> = words.iter().map(Option::is_none).collect();
@@ -97,7 +98,7 @@ impl AdaptiveHead<'_> {
         on: (&Device, DType),
     ) -> Result<Division, HeadError> {
         let (clusters, smoothing) = (self.clusters, options.label_smoothing);
-        let (tokens, vocab) = (words.len(), clusters.vocab());
+        let (tokens, vocab) = (words.len(), clusters.vocab);
         if let Some(TargetDistribution::Dense(distributions)) = &options.distribution {
             let rows = distributions.clone().reshape([tokens, vocab]).tensor::<2>();
             let mut rows = rows.cast(on.1);
@@ -145,7 +146,7 @@ impl AdaptiveHead<'_> {
     /// Which words are not masked, and whose clusters are not.
     pub(super) fn unmasked(&self) -> Result<Vec<bool>, HeadError> {
         let ranges: Vec<_> = self.clusters.ranges().collect();
-        let mut unmasked = vec![true; self.clusters.vocab()];
+        let mut unmasked = vec![true; self.clusters.vocab];
         for (range, tail) in ranges.iter().zip(self.tails()) {
             let masked = tail.head.masked_rows()?.into_iter().filter(|row| *row < range.len());
             masked.for_each(|row| unmasked[range.start + row] = false);
@@ -160,11 +161,6 @@ impl AdaptiveHead<'_> {
             }
         }
         Ok(unmasked)
-    }
-
-    /// The type of losses.
-    fn wide(&self) -> DType {
-        self.head_cluster.decoder.weight.as_ref().map_or(DType::F32, |weight| wide(weight.val().dtype()))
     }
 
     /// The statistics of all words from those of the head cluster.

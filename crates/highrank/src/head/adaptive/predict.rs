@@ -18,7 +18,7 @@ impl AdaptiveHead<'_> {
         &self,
         hidden: Tensor<D>,
     ) -> Result<Tensor<D>, HeadError> {
-        let shape = with_last(hidden.dims(), self.clusters.vocab());
+        let shape = with_last(hidden.dims(), self.clusters.vocab);
         let rows = in_a_row(hidden.clone());
         let of_head = in_a_row(self.head_cluster.try_forward(hidden)?);
         Ok(joined(&self.tails(), self.clusters.shortlist(), of_head, rows)?.reshape(shape))
@@ -34,7 +34,7 @@ impl AdaptiveHead<'_> {
         let (tails, shortlist) = (self.tails(), self.clusters.shortlist());
         // The head cluster's blocks fit the budget, but all words take more.
         let budget = self.head_cluster.memory_budget.unwrap_or(DEFAULT_MEMORY_BUDGET);
-        let row_bytes = self.clusters.vocab() * rows.dtype().size().max(size_of::<f32>());
+        let row_bytes = self.clusters.vocab * rows.dtype().size().max(size_of::<f32>());
         let step = (budget / row_bytes).max(1);
         let mut first = 0;
         // Not an `impl`, whose type would be part of itself: a tail's blocks are made by the method that calls this one.

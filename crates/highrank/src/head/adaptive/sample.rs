@@ -5,7 +5,7 @@ use rand::Rng;
 
 use super::parts::{AdaptiveHead, among_all, in_a_row, of_tokens};
 use crate::error::HeadError;
-use crate::head::predict::{draw, numbers};
+use crate::head::predict::draw;
 use crate::head::sampling::Sampling;
 use crate::ops::LogProbs;
 
@@ -18,13 +18,12 @@ impl AdaptiveHead<'_> {
         rng: &mut impl Rng,
     ) -> Result<Vec<usize>, HeadError> {
         self.head_cluster.check(&hidden)?;
-        let most = if sampling.is_greedy() { Some(1) } else { sampling.top_k };
-        match most {
+        match sampling.most() {
             _ if sampling.is_neutral() => self.draw(hidden, rng),
             Some(k) => {
-                let best = self.top_k(hidden, k.min(self.clusters.vocab()))?.into_lists();
-                let count = if sampling.is_greedy() { 0 } else { best.len() };
-                sampling.draw_of_lists(best, &numbers(count, rng))
+                let best = self.top_k(hidden, k.min(self.clusters.vocab))?.into_lists();
+                let numbers = sampling.numbers(best.len(), rng);
+                sampling.draw_of_lists(best, &numbers)
             }
             None => self.draw_of_all(hidden, sampling, rng),
         }
@@ -59,7 +58,7 @@ impl AdaptiveHead<'_> {
         rng: &mut impl Rng,
     ) -> Result<Vec<usize>, HeadError> {
         let dims = hidden.dims();
-        let numbers = numbers(dims[..D - 1].iter().product(), rng);
+        let numbers = sampling.numbers(dims[..D - 1].iter().product(), rng);
         let mut words = Vec::with_capacity(numbers.len());
         for block in self.log_prob_blocks(hidden)? {
             let [_, vocab] = block.dims();

@@ -29,7 +29,7 @@ impl AdaptiveHead<'_> {
     ) -> Result<(Tensor<2>, Option<Tensor<2>>), HeadError> {
         let (clusters, device, tokens) = (self.clusters, hidden.device(), words.len() / width);
         let is_ignored = |word: &i64| options.ignored.contains(word);
-        validate_words(words, width, clusters.vocab(), |at| !is_ignored(&words[at]))?;
+        validate_words(words, width, clusters.vocab, |at| !is_ignored(&words[at]))?;
         let unmasked = self.unmasked()?;
         // No part is asked for a masked word, whose log-probability is known.
         let asked: Vec<Option<usize>> = words

@@ -20,10 +20,10 @@ pub struct Clusters {
     pub tails: Vec<Tail>,
     /// The first word of each cluster.
     cutoffs: Vec<usize>,
-    /// `V`.
-    vocab: usize,
+    /// `V`, the number of all words.
+    pub(in crate::head) vocab: usize,
     /// Of the whole vocabulary, in ascending order.
-    masked_words: Vec<usize>,
+    pub(in crate::head) masked_words: Vec<usize>,
 }
 
 /// The softmax over the words of a cluster, `softmax(W_i · P_i g)`, without a bias.
@@ -37,11 +37,6 @@ pub struct Tail {
 }
 
 impl Clusters {
-    /// Of tails that are there.
-    pub(in crate::head) fn new(config: &AdaptiveConfig, vocab: usize, tails: Vec<Tail>) -> Self {
-        Self { tails, cutoffs: config.cutoffs.clone(), vocab, masked_words: vec![] }
-    }
-
     /// New tails: decoders by the initialiser, projections uniform in `±1/√H`.
     ///
     /// - shapes: of each tail's decoder
@@ -58,17 +53,8 @@ impl Clusters {
             let projection = linear_initializer().init_with([h, width], Some(h), Some(width), device);
             Ok(Tail { projection, decoder: shape.init(initializer, device)? })
         });
-        Ok(Self::new(config, vocab, tails.collect::<Result<_, HeadError>>()?))
-    }
-
-    /// `V`, the number of all words.
-    pub(crate) fn vocab(&self) -> usize {
-        self.vocab
-    }
-
-    /// The words that are masked, in ascending order.
-    pub(in crate::head) fn masked_words(&self) -> &[usize] {
-        &self.masked_words
+        let tails = tails.collect::<Result<_, HeadError>>()?;
+        Ok(Self { tails, cutoffs: config.cutoffs.clone(), vocab, masked_words: vec![] })
     }
 
     /// Number of words in the shortlist, those in front of the first cluster.
