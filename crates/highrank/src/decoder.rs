@@ -58,17 +58,16 @@ impl DecoderShape<'_> {
         self.vocab + self.padding
     }
 
-    /// A decoder whose matrix is the caller's.
-    pub(crate) fn tied(&self, device: &Device) -> Result<Decoder, HeadError> {
-        let bias = self.bias.then(|| Initializer::Zeros.init([self.rows()], device));
-        self.decoder(None, bias, true, device)
-    }
-
-    /// A decoder with a new matrix.
-    pub(crate) fn init(&self, initializer: &Initializer, device: &Device) -> Result<Decoder, HeadError> {
+    /// A decoder with a new matrix, or without an initialiser one whose matrix is the caller's.
+    pub(crate) fn init(
+        &self,
+        initializer: Option<&Initializer>,
+        device: &Device,
+    ) -> Result<Decoder, HeadError> {
         let (d, rows) = (self.d_embedding, self.rows());
-        let weight = initializer.init_with([rows, d], Some(d), Some(rows), device);
-        Ok(Decoder { weight: Some(weight), tied: false, place: None, ..self.tied(device)? })
+        let weight = initializer.map(|of| of.init_with([rows, d], Some(d), Some(rows), device));
+        let bias = self.bias.then(|| Initializer::Zeros.init([rows], device));
+        self.decoder(weight, bias, device)
     }
 
     /// A decoder with the parameters of a linear layer, padded where need be.
@@ -102,24 +101,23 @@ impl DecoderShape<'_> {
                 Param::initialized(ParamId::new(), values).set_require_grad(is_trained(&bias))
             }
         });
-        self.decoder(Some(weight), bias, false, &device)
+        self.decoder(Some(weight), bias, &device)
     }
 
     fn decoder(
         &self,
         weight: Option<Param<Tensor<2>>>,
         bias: Option<Param<Tensor<1>>>,
-        tied: bool,
         device: &Device,
     ) -> Result<Decoder, HeadError> {
         let place = (weight.is_none() && bias.is_none()).then(|| Tensor::from_data([false], device));
         let decoder = Decoder {
+            tied: weight.is_none(),
             weight,
             bias,
             vocab: self.vocab,
             d_embedding: self.d_embedding,
             padding: self.padding,
-            tied,
             masked_words: vec![],
             mask: None,
             place,
@@ -266,12 +264,11 @@ impl Decoder {
             weight: Some(Param::initialized(ParamId::new(), matrix.select(0, words))),
             bias: bias.map(|bias| Param::initialized(ParamId::new(), bias)),
             vocab,
-            d_embedding: self.d_embedding,
             padding: 0,
             tied: false,
             masked_words: vec![],
             mask: None,
-            place: None,
+            ..self.clone()
         })
     }
 }

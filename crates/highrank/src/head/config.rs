@@ -49,7 +49,8 @@ pub struct HeadConfig {
     pub bias: bool,
     /// Whether the caller holds the decoder matrix, see [`OutputHead::tied_to`]. False by default.
     pub tied: bool,
-    /// Of the decoder matrix; its bias starts at 0. Uniform in ±0.1 by default.
+    /// Of the decoder matrix; its bias starts at 0. Uniform in ±0.1 by default, and anything else is an error of
+    /// [`validate`](Self::validate) for a tied head.
     #[serde(default = "decoder_initializer")]
     pub initializer: Initializer,
     /// The decoder has `V` rows and as many masked ones as make their number a multiple of this. 1 by default: no padding.
@@ -221,6 +222,7 @@ impl HeadConfig {
         with_logit_map(logit_map: LogitMapConfig),
         with_bias(bias: bool),
         with_tied(tied: bool),
+        with_initializer(initializer: Initializer),
         with_vocab_multiple(vocab_multiple: usize),
         with_masked_words(masked_words: Vec<usize>),
         with_memory_budget(memory_budget: Option<usize>),
@@ -281,11 +283,6 @@ impl HeadConfig {
             *activation = Activation::Linear;
         }
         self
-    }
-
-    /// Sets [`initializer`](Self::initializer). An error of [`validate`](Self::validate) for a tied head.
-    pub fn with_initializer(self, initializer: Initializer) -> Self {
-        Self { initializer, ..self }
     }
 
     /// Makes the softmax adaptive (Grave et al., ICML 2017): the head's own decoder has the frequent words, and clusters of rare
@@ -407,12 +404,8 @@ impl HeadConfig {
 
     fn checked_init(&self, device: &Device) -> Result<OutputHead, HeadError> {
         self.validate()?;
-        let shape = self.decoder_shape();
-        let decoder = match self.tied {
-            true => shape.tied(device)?,
-            false => shape.init(&self.initializer, device)?,
-        };
-        let head = self.assemble(decoder, device);
+        let initializer = (!self.tied).then_some(&self.initializer);
+        let head = self.assemble(self.decoder_shape().init(initializer, device)?, device);
         match &self.adaptive {
             None => Ok(head),
             Some(adaptive) => {

@@ -4,7 +4,7 @@ use burn::tensor::Tensor;
 
 use super::output::OutputHead;
 use crate::context::{ContextOps, Tokens};
-use crate::error::{HeadError, OrPanic};
+use crate::error::OrPanic;
 use crate::loss::Distribution;
 
 impl OutputHead {
@@ -21,15 +21,11 @@ impl OutputHead {
     /// has clusters.
     #[track_caller]
     pub fn distribution<const D: usize>(&self, hidden: Tensor<D>) -> Distribution {
-        self.try_distribution(hidden).or_panic("distribution")
-    }
-
-    fn try_distribution<const D: usize>(&self, hidden: Tensor<D>) -> Result<Distribution, HeadError> {
-        let checks = self.check(&hidden)?;
-        self.has_common_logits("distribution")?;
+        let checks = self.check(&hidden).or_panic("distribution");
+        self.has_common_logits("distribution").or_panic("distribution");
         let head = self.clone();
         let likelihood = move |tokens| Ok(head.likelihood(tokens, ContextOps::Native)?.0);
         let tokens = Tokens::all(hidden.detach());
-        Ok(Distribution::new(tokens, [self.vocab(), self.rows()], checks, likelihood))
+        Distribution::new(tokens, [self.vocab(), self.rows()], checks, likelihood)
     }
 }

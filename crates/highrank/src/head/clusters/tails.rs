@@ -51,7 +51,7 @@ impl Clusters {
         let tails = shapes.into_iter().map(|shape| {
             let (h, width) = (d_hidden, shape.d_embedding);
             let projection = linear_initializer().init_with([h, width], Some(h), Some(width), device);
-            Ok(Tail { projection, decoder: shape.init(initializer, device)? })
+            Ok(Tail { projection, decoder: shape.init(Some(initializer), device)? })
         });
         let tails = tails.collect::<Result<_, HeadError>>()?;
         Ok(Self { tails, cutoffs: config.cutoffs.clone(), vocab, masked_words: vec![] })
