@@ -2,6 +2,7 @@
 
 use burn::tensor::{Int, Tensor};
 
+use super::input::with_last;
 use super::output::OutputHead;
 use crate::context::{ContextOps, Tokens};
 use crate::error::{HeadError, OrPanic};
@@ -34,6 +35,14 @@ pub struct TokenLogProbs<const D: usize> {
     /// The entropy `H = −Σ_v P(v) log P(v)` of each token in nats, `[.., 1]`, if
     /// [asked for](LogProbOptions::entropy). 0 for tokens that are ignored.
     pub entropy: Option<Tensor<D>>,
+}
+
+impl<const D: usize> TokenLogProbs<D> {
+    /// Of rows `[N, m]` and `[N, 1]`, for words of a shape.
+    pub(crate) fn of_rows(log_probs: Tensor<2>, entropy: Option<Tensor<2>>, shape: [usize; D]) -> Self {
+        let entropy = entropy.map(|entropy| entropy.reshape(with_last(shape, 1)));
+        Self { log_probs: log_probs.reshape(shape), entropy }
+    }
 }
 
 impl OutputHead {
@@ -97,12 +106,7 @@ impl OutputHead {
             None => self.listed(words, options, false, |listed| listed.of_hidden(hidden))?,
             Some(adaptive) => adaptive.log_probs_of_words(hidden, &read(&words), width, options)?,
         };
-        let mut of_tokens = shape;
-        of_tokens[D - 1] = 1;
-        Ok(TokenLogProbs {
-            log_probs: log_probs.reshape(shape),
-            entropy: entropy.map(|entropy| entropy.reshape(of_tokens)),
-        })
+        Ok(TokenLogProbs::of_rows(log_probs, entropy, shape))
     }
 
     /// Log-probabilities `[N, m]` and entropies `[N, 1]`, of a head without clusters.

@@ -117,12 +117,7 @@ impl ShardedHead {
             true => Some(listed.of_tokens(self.entropy(&swept)?)),
             false => None,
         };
-        let mut of_tokens = shape;
-        of_tokens[D - 1] = 1;
-        Ok(TokenLogProbs {
-            log_probs: listed.among_all(swept.log_probs).reshape(shape),
-            entropy: entropy.map(|entropy| entropy.reshape(of_tokens)),
-        })
+        Ok(TokenLogProbs::of_rows(listed.among_all(swept.log_probs), entropy, shape))
     }
 
     /// In place of a bias over all words: the largest is that of the safe word.

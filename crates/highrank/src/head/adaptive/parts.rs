@@ -72,6 +72,29 @@ impl TailHead {
         ContextOps::Native.product(hidden.cast(dtype), projection, self.head.precision).tensor()
     }
 
+    /// What `of` makes of the contexts of some tokens, after the token's number; nothing is made of none.
+    ///
+    /// - rows: hidden states of all tokens, `[N, H]`
+    pub(super) fn of_some<R>(
+        &self,
+        rows: &Tensor<2>,
+        tokens: impl Iterator<Item = usize>,
+        of: impl FnOnce(&OutputHead, Tensor<2>) -> Result<Vec<R>, HeadError>,
+    ) -> Result<Vec<(usize, R)>, HeadError> {
+        let tokens: Vec<u32> = tokens.map(|token| token as u32).collect();
+        if tokens.is_empty() {
+            return Ok(vec![]);
+        }
+        let rows = rows.clone().select(0, Tokens::numbers(&tokens, &rows.device()));
+        // An error is about the token among all.
+        let made = of(&self.head, self.contexts(rows.into())).map_err(|error| match error {
+            HeadError::NotANumber { token } => HeadError::NotANumber { token: tokens[token] as usize },
+            HeadError::AllMasked { token } => HeadError::AllMasked { token: tokens[token] as usize },
+            error => error,
+        })?;
+        Ok(tokens.iter().map(|token| *token as usize).zip(made).collect())
+    }
+
     /// Log-probabilities of the cluster's words, given the cluster, `[n, words]`.
     pub(super) fn log_probs(&self, hidden: Tensor<2>) -> Result<Tensor<2>, HeadError> {
         let log_probs = self.head.try_forward(self.contexts(hidden.into()))?;
@@ -83,19 +106,4 @@ impl TailHead {
 pub(super) fn in_a_row<const D: usize>(hidden: Tensor<D>) -> Tensor<2> {
     let dims = hidden.dims();
     hidden.reshape([dims[..D - 1].iter().product::<usize>(), dims[D - 1]])
-}
-
-/// Some tokens of a tensor with one row a token, by their numbers.
-pub(super) fn of_tokens(rows: Tensor<2>, tokens: &[u32]) -> Tensor<2> {
-    let numbers = Tokens::numbers(tokens, &rows.device());
-    rows.select(0, numbers)
-}
-
-/// An error about one of some tokens, about that token among all.
-pub(super) fn among_all(tokens: &[u32]) -> impl Fn(HeadError) -> HeadError {
-    move |error| match error {
-        HeadError::NotANumber { token } => HeadError::NotANumber { token: tokens[token] as usize },
-        HeadError::AllMasked { token } => HeadError::AllMasked { token: tokens[token] as usize },
-        error => error,
-    }
 }

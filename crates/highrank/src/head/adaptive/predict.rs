@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use burn::tensor::Tensor;
 
-use super::parts::{AdaptiveHead, TailHead, among_all, in_a_row, of_tokens};
+use super::parts::{AdaptiveHead, TailHead, in_a_row};
 use crate::error::HeadError;
 use crate::head::input::with_last;
 use crate::head::predict::TopK;
@@ -68,15 +68,12 @@ impl AdaptiveHead<'_> {
             listed.into_lists().into_iter().map(|pairs| self.listed(pairs, k)).collect();
         for (cluster, (tail, range)) in self.tails().into_iter().zip(self.clusters.ranges()).enumerate() {
             best.iter_mut().for_each(|best| best.add_masked(cluster, range.clone(), k));
-            let needed = best.iter().enumerate().filter(|(_, best)| best.needs(cluster, k));
-            let members: Vec<u32> = needed.map(|(token, _)| token as u32).collect();
-            if members.is_empty() {
-                continue;
-            }
-            let contexts = tail.contexts(of_tokens(rows.clone(), &members).into());
-            let top = tail.head.try_top_k(contexts, k.min(range.len())).map_err(among_all(&members))?;
-            for (token, words) in members.iter().zip(top.into_lists()) {
-                best[*token as usize].add(cluster, words, range.start, k);
+            let needed = (0..best.len()).filter(|token| best[*token].needs(cluster, k));
+            let of_tail = tail.of_some(&rows, needed, |tail, contexts| {
+                Ok(tail.try_top_k(contexts, k.min(range.len()))?.into_lists())
+            })?;
+            for (token, words) in of_tail {
+                best[token].add(cluster, words, range.start, k);
             }
         }
         Ok(TopK::of_lists(best.into_iter().map(|best| best.words).collect(), shape, (&device, dtype)))

@@ -3,7 +3,7 @@
 use burn::tensor::Tensor;
 use rand::Rng;
 
-use super::parts::{AdaptiveHead, among_all, in_a_row, of_tokens};
+use super::parts::{AdaptiveHead, in_a_row};
 use crate::error::HeadError;
 use crate::head::predict::draw;
 use crate::head::sampling::Sampling;
@@ -36,15 +36,10 @@ impl AdaptiveHead<'_> {
         let shortlist = self.clusters.shortlist();
         let mut words = drawn.clone();
         for (cluster, (tail, range)) in self.tails().into_iter().zip(self.clusters.ranges()).enumerate() {
-            let drew = drawn.iter().enumerate().filter(|(_, word)| **word == shortlist + cluster);
-            let members: Vec<u32> = drew.map(|(token, _)| token as u32).collect();
-            if members.is_empty() {
-                continue;
-            }
-            let contexts = tail.contexts(of_tokens(rows.clone(), &members).into());
-            let of_tail = draw(tail.head.constant(contexts)?, rng).map_err(among_all(&members))?;
-            for (token, word) in members.iter().zip(of_tail) {
-                words[*token as usize] = range.start + word;
+            let drew = (0..drawn.len()).filter(|token| drawn[*token] == shortlist + cluster);
+            let of_tail = tail.of_some(&rows, drew, |tail, contexts| draw(tail.constant(contexts)?, rng))?;
+            for (token, word) in of_tail {
+                words[token] = range.start + word;
             }
         }
         Ok(words)
