@@ -49,16 +49,12 @@ fn best_on_device(log_probs: Tensor<2>, k: usize, first: usize) -> Result<Tensor
 }
 
 fn best_of_data(data: TensorData, vocab: usize, k: usize, first: usize) -> Result<Vec<i64>, HeadError> {
-    const EXPECT: &str = "the type was asked for";
-    match data.dtype() {
-        DType::F64 => best_of_rows(data.as_slice::<f64>().expect(EXPECT), vocab, k, first),
-        DType::F32 => best_of_rows(data.as_slice::<f32>().expect(EXPECT), vocab, k, first),
-        // Every half-precision number is one of f32.
-        _ => {
-            let data = data.convert_dtype(DType::F32);
-            best_of_rows(data.as_slice::<f32>().expect(EXPECT), vocab, k, first)
-        }
+    if let Ok(rows) = data.as_slice::<f64>() {
+        return best_of_rows(rows, vocab, k, first);
     }
+    // Every half-precision number is one of f32.
+    let data = data.convert_dtype(DType::F32);
+    best_of_rows(data.as_slice::<f32>().expect("the type was asked for"), vocab, k, first)
 }
 
 fn best_of_rows<T: Number>(rows: &[T], vocab: usize, k: usize, first: usize) -> Result<Vec<i64>, HeadError> {

@@ -117,16 +117,14 @@ impl ShardedHead {
             Ok(pairs)
         });
         // A rank with an error takes this step too.
-        let own = match &made {
-            Ok(lists) => lists.as_slice(),
-            Err(_) => &[],
+        let pair = |place: usize| match &made {
+            Ok(lists) => match lists[place / k].get(place % k) {
+                Some((log_prob, word)) => [*log_prob, (first + word) as f64],
+                None => [f64::NEG_INFINITY, f64::INFINITY],
+            },
+            Err(_) => [f64::NAN; 2],
         };
-        let mut sent = vec![f64::NAN; 2 * swept.tokens() * k];
-        for (slots, list) in sent.chunks_exact_mut(2 * k).zip(own) {
-            let list = list.iter().map(|(log_prob, word)| [*log_prob, (first + word) as f64]);
-            let list = list.chain(std::iter::repeat([f64::NEG_INFINITY, f64::INFINITY]));
-            slots.as_chunks_mut::<2>().0.iter_mut().zip(list).for_each(|(slot, pair)| *slot = pair);
-        }
+        let sent: Vec<f64> = (0..swept.tokens() * k).flat_map(pair).collect();
         let all = self.group().gather_f64(&sent)?;
         made?;
         let of_token = |token: usize| {

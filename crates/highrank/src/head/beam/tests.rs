@@ -125,25 +125,6 @@ fn a_search_follows_the_definition() {
     }
 }
 
-#[test]
-fn contexts_together_give_what_each_gives_alone() {
-    let chains: Vec<Chain> = (100..105).map(|seed| Chain::random(6, seed)).collect();
-    for search in searches() {
-        let mut steps = 0;
-        let found = search.search(chains.len(), (), |live, ()| {
-            steps += 1;
-            assert!(live.rows.iter().all(|row| row.words.len() + 1 == steps));
-            (rows_of(&chains, live), ())
-        });
-        let found = found.unwrap();
-        let alone: Vec<_> = chains.iter().map(|chain| chain.search(&search)).collect();
-        assert_eq!(found, alone, "{search:?}");
-        assert!(steps <= search.max_length);
-    }
-    let none = BeamSearch::new(2, 3, 0).search(0, (), |_, ()| unreachable!());
-    assert_eq!(none, Ok(vec![]));
-}
-
 /// What a hypothesis has read, as a state: row by row it must be the words before the last.
 struct Read(Vec<Vec<usize>>);
 
@@ -154,22 +135,29 @@ impl BeamState for Read {
 }
 
 #[test]
-fn states_follow_their_hypotheses() {
-    let chains = [Chain::random(6, 7), Chain::random(6, 8)];
+fn contexts_together_give_what_each_gives_alone_and_states_follow_them() {
+    let chains: Vec<Chain> = (100..105).map(|seed| Chain::random(6, seed)).collect();
     for search in searches() {
-        let start = (Read(vec![vec![]; 2]), Some(Read(vec![vec![]; 2])));
-        let found = search.search(2, start, |live, (read, twin)| {
+        let mut steps = 0;
+        let start = || Read(vec![vec![]; chains.len()]);
+        let found = search.search(chains.len(), (start(), Some(start())), |live, (read, twin)| {
+            steps += 1;
             assert_eq!(twin.unwrap().0, read.0);
             let mut read = read.0;
             for (read, LiveHypothesis { words, .. }) in read.iter_mut().zip(&live.rows) {
+                assert_eq!(words.len() + 1, steps);
                 let before = words.len().saturating_sub(1);
                 assert_eq!(read, &words[..before]);
                 read.extend(&words[before..]);
             }
             (rows_of(&chains, live), (Read(read.clone()), Some(Read(read))))
         });
-        assert!(found.is_ok());
+        let alone: Vec<_> = chains.iter().map(|chain| chain.search(&search)).collect();
+        assert_eq!(found.unwrap(), alone, "{search:?}");
+        assert!(steps <= search.max_length);
     }
+    let none = BeamSearch::new(2, 3, 0).search(0, (), |_, ()| unreachable!());
+    assert_eq!(none, Ok(vec![]));
 }
 
 #[test]
