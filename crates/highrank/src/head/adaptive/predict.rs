@@ -1,7 +1,5 @@
 //! Log-probabilities of all words and the most probable words of an adaptive head.
 
-use std::ops::Range;
-
 use burn::tensor::Tensor;
 
 use super::parts::{AdaptiveHead, TailHead, in_a_row};
@@ -67,7 +65,10 @@ impl AdaptiveHead<'_> {
         let mut best: Vec<Best> =
             listed.into_lists().into_iter().map(|pairs| self.listed(pairs, k)).collect();
         for (cluster, (tail, range)) in self.tails().into_iter().zip(self.clusters.ranges()).enumerate() {
-            best.iter_mut().for_each(|best| best.add_masked(cluster, range.clone(), k));
+            let all = || (0..k.min(range.len())).map(|word| (0.0, word)).collect();
+            let masked = best.iter_mut().filter(|best| best.clusters[cluster] == Some(f64::NEG_INFINITY));
+            // Of equally improbable words the lowest come first.
+            masked.for_each(|best| best.add(cluster, all(), range.start, k));
             let needed = (0..best.len()).filter(|token| best[*token].needs(cluster, k));
             let of_tail = tail.of_some(&rows, needed, |tail, contexts| {
                 Ok(tail.try_top_k(contexts, k.min(range.len()))?.into_lists())
@@ -102,19 +103,10 @@ struct Best {
 }
 
 impl Best {
-    /// Takes in the words of a cluster of probability 0, of which the lowest come first, as far as others leave room.
-    fn add_masked(&mut self, cluster: usize, words: Range<usize>, k: usize) {
-        if self.clusters[cluster] == Some(f64::NEG_INFINITY) {
-            self.clusters[cluster] = None;
-            let room = k - self.words.len();
-            self.words.extend(words.take(room).map(|word| (f64::NEG_INFINITY, word)));
-        }
-    }
-
-    /// Whether a word of the cluster may be among the k best. An equal one is not: its number is higher.
+    /// Whether a word of a cluster that is not masked may be among the k best. An equal one is not: its number is higher.
     fn needs(&self, cluster: usize, k: usize) -> bool {
-        let last = (self.words.len() >= k).then(|| self.words[k - 1].0);
-        self.clusters[cluster].is_some_and(|bound| last.is_none_or(|last| bound > last))
+        let last = self.words.get(k - 1).map_or(f64::NEG_INFINITY, |(log_prob, _)| *log_prob);
+        self.clusters[cluster].is_some_and(|bound| bound > last)
     }
 
     /// Takes in the best words of a cluster, which begins with the word `first`.
