@@ -12,6 +12,12 @@ fn mos() -> OutputHead {
     head(&HeadConfig::mos(HIDDEN, EMBEDDING, VOCAB, 3), (&cpu(), DType::F64))
 }
 
+/// With clusters.
+fn adaptive() -> OutputHead {
+    let [_, config] = adaptive_heads(VOCAB);
+    head(&config, (&cpu(), DType::F64))
+}
+
 fn state() -> Tensor<2> {
     tensor([TOKENS, HIDDEN], 1, (&cpu(), DType::F64))
 }
@@ -40,12 +46,14 @@ fn by_class(word: usize, weight: f64) -> LossOptions {
     LossOptions::new().with_class_weights(floats(&weights, [VOCAB]))
 }
 
-/// The error of the checked form, which the other form's panic must repeat.
+/// The error of the checked form, which the other form's panic must repeat, and a head with clusters.
 #[track_caller]
 fn error_of(targets: &[i64], options: &LossOptions) -> HeadError {
     let error = mos().try_loss_with(state(), words(targets), options).expect_err("wrong options");
     let message = panic_of(|| drop(mos().loss_with(state(), words(targets), options)));
     assert_eq!(message, format!("loss_with: {error}"));
+    let of_clusters = adaptive().try_loss_with(state(), words(targets), options).expect_err("wrong options");
+    assert_eq!(of_clusters.to_string(), error.to_string());
     error
 }
 
@@ -245,9 +253,7 @@ fn losses_against_distributions() {
 
 #[test]
 fn class_weights_of_more_than_words_under_clusters() {
-    let on = (&cpu(), DType::F64);
-    let [_, adaptive] = adaptive_heads(VOCAB).map(|config| head(&config, on));
-    let run = |options: &LossOptions| adaptive.try_loss_with(state(), words(&[1, 2, 3]), options);
+    let run = |options: &LossOptions| adaptive().try_loss_with(state(), words(&[1, 2, 3]), options);
     assert!(run(&by_class(1, 0.5)).is_ok());
     let distributions = floats(&[1.0 / VOCAB as f64; TOKENS * VOCAB], [TOKENS, VOCAB]);
     for options in

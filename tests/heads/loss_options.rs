@@ -2,7 +2,7 @@
 
 use burn::tensor::{DType, Device, Int, Tensor};
 use highrank::context::Context;
-use highrank::{HeadConfig, Loss, LossOptions, OutputHead, Reduction, TimeAxis, TokenStatistics};
+use highrank::{HeadConfig, Loss, LossOptions, OutputHead, Reduction, TimeAxis};
 
 use crate::priors::priors;
 use crate::support::*;
@@ -486,11 +486,6 @@ fn statistics_of(head: &OutputHead, hidden: Tensor<2>, words: &[i64], temperatur
         rows.iter().map(|row| row[best(row)]).collect(),
         squares.chunks(components).map(|squares| squares.iter().sum()).collect(),
     ]
-}
-
-fn columns<const T: usize>(made: TokenStatistics<T>) -> [Vec<f64>; 5] {
-    let argmax = made.argmax.into_data().iter::<i64>().map(|word| word as f64).collect();
-    [values(made.nll), values(made.entropy), argmax, values(made.max_log_prob), values(made.z_term)]
 }
 
 #[test]

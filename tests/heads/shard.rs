@@ -57,12 +57,7 @@ fn choices(on: On<'_>) -> [LossOptions; CHOICES] {
 fn parts(loss: &Loss<1>) -> Vec<Vec<f64>> {
     let mut parts = vec![values(loss.value.clone())];
     parts.extend([&loss.per_token, &loss.prior_cv].into_iter().flatten().cloned().map(values));
-    if let Some(statistics) = loss.statistics.clone() {
-        let words = statistics.argmax.into_data().iter::<f64>().collect();
-        let numbers =
-            [statistics.nll, statistics.entropy, statistics.max_log_prob, statistics.z_term].map(values);
-        parts.extend(numbers.into_iter().chain([words]));
-    }
+    parts.extend(loss.statistics.clone().into_iter().flat_map(columns));
     parts
 }
 

@@ -5,7 +5,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{DType, Device, Gradients, Int, Tensor, TensorData};
 use highrank::context::{Context, MixtapeConfig};
-use highrank::{Activation, AdaptiveConfig, ContextConfig, HeadConfig, LogitMapConfig, OutputHead, Sampling};
+use highrank::{
+    Activation, AdaptiveConfig, ContextConfig, HeadConfig, LogitMapConfig, OutputHead, Sampling,
+    TokenStatistics,
+};
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
 pub use runs::testing::values;
@@ -233,6 +236,12 @@ pub fn results(head: &OutputHead, hidden: Tensor<2>) -> Vec<f64> {
     let words = targets(hidden.dims()[0], head.vocab(), &hidden.device());
     let nll = values(head.nll(hidden.clone(), words.clone()));
     [nll, values(head.loss(hidden.clone(), words)), values(head.forward(hidden))].concat()
+}
+
+/// The nll, entropy, likeliest word, its log-probability and the term of the z-loss of each token.
+pub fn columns<const T: usize>(made: TokenStatistics<T>) -> [Vec<f64>; 5] {
+    let argmax = made.argmax.into_data().iter::<f64>().collect();
+    [values(made.nll), values(made.entropy), argmax, values(made.max_log_prob), values(made.z_term)]
 }
 
 /// The gradients of all parameters in the module's order, and that of the hidden state; missing ones are zero.
