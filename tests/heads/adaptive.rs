@@ -180,20 +180,21 @@ fn a_tied_head_is_given_the_matrix_of_its_head_cluster() {
 
 #[test]
 fn bad_cutoffs_and_divisions_are_refused() {
+    let validated = |adaptive: AdaptiveConfig| softmax(VOCAB).with_adaptive(adaptive).validate();
     for cutoffs in [vec![], vec![0], vec![VOCAB], vec![5, 5], vec![9, 4], vec![4, VOCAB + 1]] {
-        let config = softmax(VOCAB).with_adaptive(AdaptiveConfig::new(cutoffs.clone()));
-        assert_eq!(config.validate(), Err(HeadError::Cutoffs { cutoffs, vocab: VOCAB }));
+        let made = validated(AdaptiveConfig::new(cutoffs.clone()));
+        assert_eq!(made, Err(HeadError::Cutoffs { cutoffs, vocab: VOCAB }));
     }
-    let message = AdaptiveConfig::new(vec![9, 4]).validate(VOCAB).unwrap_err().to_string();
+    let message = validated(AdaptiveConfig::new(vec![9, 4])).unwrap_err().to_string();
     assert!(
         message.contains("[9, 4]") && message.contains("from 1 to 22, below the vocabulary's 23"),
         "{message}"
     );
     for value in [0.5, 0.0, f64::INFINITY, f64::NAN] {
-        let error = AdaptiveConfig { division: value, ..adaptive() }.validate(VOCAB).unwrap_err();
+        let error = validated(AdaptiveConfig { division: value, ..adaptive() }).unwrap_err();
         assert!(matches!(error, HeadError::Range { .. }), "{error}");
     }
-    assert!(AdaptiveConfig::for_vocab(VOCAB).validate(VOCAB).is_ok());
+    assert!(validated(AdaptiveConfig::for_vocab(VOCAB)).is_ok());
 }
 
 #[test]

@@ -171,7 +171,7 @@ impl ModelConfig {
             let ascend = clusters.cutoffs.windows(2).all(|pair| pair[0] < pair[1]);
             let written = format!("{:?}", clusters.cutoffs);
             check(first && ascend, "cutoffs", written, "in ascending order, each above 0")?;
-            clusters.validate(self.vocab)?;
+            HeadConfig::softmax(1, self.vocab).with_adaptive(clusters).validate()?;
         }
         if self.head.has_plif() {
             check((1..=1_000_000).contains(&self.knots), "knots", self.knots, "from 1 to 1000000")?;

@@ -56,10 +56,7 @@ impl AdaptiveConfig {
     }
 
     /// Checks the cutoffs and the division for a vocabulary.
-    ///
-    /// # Errors
-    /// [`HeadError::Cutoffs`] or [`HeadError::Range`].
-    pub fn validate(&self, vocab: usize) -> Result<(), HeadError> {
+    pub(in crate::head) fn validate(&self, vocab: usize) -> Result<(), HeadError> {
         let ascend = self.cutoffs.windows(2).all(|pair| pair[0] < pair[1]);
         let inside = self.cutoffs.iter().all(|cutoff| (1..vocab).contains(cutoff));
         if self.cutoffs.is_empty() || !ascend || !inside {
