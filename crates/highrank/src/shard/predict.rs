@@ -86,7 +86,10 @@ impl ShardedHead {
         }
         let swept = self.sweep_for_predictions(hidden)?;
         let words = match most {
-            Some(k) => self.draw_of_best(&swept, k.min(self.vocab()), sampling, rng)?,
+            Some(k) => {
+                let numbers = of_first(&**self.group(), sampling.numbers(swept.tokens(), rng))?;
+                sampling.draw_of_lists(self.best(&swept, k.min(self.vocab()))?, &numbers)?
+            }
             None if sampling.temperature == 1.0 => self.draw(&swept, rng)?,
             None => self.draw_at(&swept, sampling.temperature, rng)?,
         };
@@ -140,18 +143,6 @@ impl ShardedHead {
             Ok(list)
         };
         Ok((0..swept.tokens()).map(of_token).collect::<Result<_, _>>()?)
-    }
-
-    /// A word of the best `k` for each token.
-    fn draw_of_best(
-        &self,
-        swept: &Swept,
-        k: usize,
-        sampling: &Sampling,
-        rng: &mut impl Rng,
-    ) -> Result<Vec<usize>, ShardError> {
-        let numbers = of_first(&**self.group(), sampling.numbers(swept.tokens(), rng))?;
-        Ok(sampling.draw_of_lists(self.best(swept, k)?, &numbers)?)
     }
 
     /// A word for each token from the distribution itself.

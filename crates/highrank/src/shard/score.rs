@@ -63,17 +63,13 @@ impl ShardedHead {
         self.head.check_use(options)?;
         let has_more =
             options.label_smoothing != 0.0 || options.z_loss != 0.0 || options.entropy_bonus != 0.0;
-        for (is_set, what, instead) in [
-            (options.distribution.is_some(), "a loss under target distributions", "use single words"),
-            (
-                options.class_weights.is_some() && has_more,
-                "a loss with class weights beside label smoothing, a z-loss or an entropy bonus",
-                "leave out either",
-            ),
-        ] {
-            if is_set {
-                return Err(ShardError::Unsupported { what, instead });
-            }
+        if options.distribution.is_some() {
+            let what = "a loss under target distributions";
+            return Err(ShardError::Unsupported { what, instead: "use single words" });
+        }
+        if options.class_weights.is_some() && has_more {
+            let what = "a loss with class weights beside label smoothing, a z-loss or an entropy bonus";
+            return Err(ShardError::Unsupported { what, instead: "leave out either" });
         }
         let weight = self.head.decoder.matrix()?;
         let on = (&weight.device(), wide(weight.dtype()));
