@@ -26,24 +26,17 @@ enum Model {
 }
 
 impl Model {
-    const ALL: [Self; 3] = [Self::AwdLstm, Self::Seq2seq, Self::Gpt];
-
-    /// The name on command lines, which is also the kind of its runs.
-    fn name(self) -> &'static str {
-        match self {
-            Self::AwdLstm => AwdLstm::KIND,
-            Self::Seq2seq => Dialogues::KIND,
-            Self::Gpt => Transformer::KIND,
-        }
-    }
-
     /// The model of the run in a folder; none if the folder is no run that this version reads, of which the command will speak.
     fn of_run(path: &OsStr) -> Option<Self> {
         kind_of_run(Path::new(path)).ok()?.parse().ok()
     }
 }
 
-runs::by_name!(Model, "model");
+// By the kinds of their runs.
+runs::by_name! {
+    Model, "model":
+    AwdLstm => AwdLstm::KIND, Seq2seq => Dialogues::KIND, Gpt => Transformer::KIND,
+}
 
 /// The words of the command that does the work, of the words after the program's name. `commands` is what the program understands.
 pub fn words(commands: &Command, words: Vec<OsString>) -> Result<Vec<OsString>, Failure> {

@@ -48,26 +48,13 @@ pub enum Theorem {
 }
 
 impl Theorem {
-    /// All of them, in order.
-    pub const ALL: [Self; 6] =
-        [Self::Rank, Self::Floor, Self::Entropy, Self::Powers, Self::Square, Self::Plif];
-
-    /// The name on command lines.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Rank => "rank",
-            Self::Floor => "floor",
-            Self::Entropy => "entropy",
-            Self::Powers => "powers",
-            Self::Square => "square",
-            Self::Plif => "plif",
-        }
-    }
-
     /// The name of its picture, without `.svg`.
     pub fn stem(self) -> String {
         format!("theorem-{}", self.name())
     }
 }
 
-runs::by_name!(Theorem, "theorem");
+runs::by_name! {
+    Theorem, "theorem":
+    Rank => "rank", Floor => "floor", Entropy => "entropy", Powers => "powers", Square => "square", Plif => "plif",
+}

@@ -31,36 +31,6 @@ pub enum HeadKind {
 }
 
 impl HeadKind {
-    /// Every head, in the order in which they are listed to users.
-    pub const ALL: &[Self] = &[
-        Self::Softmax,
-        Self::Moc,
-        Self::Mos,
-        Self::Doc,
-        Self::Mixtape,
-        Self::Sigsoftmax,
-        Self::Gss,
-        Self::Plif,
-        Self::MosPlif,
-        Self::Adaptive,
-    ];
-
-    /// The name on command lines and in files.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Softmax => "softmax",
-            Self::Moc => "moc",
-            Self::Mos => "mos",
-            Self::Doc => "doc",
-            Self::Mixtape => "mixtape",
-            Self::Sigsoftmax => "sigsoftmax",
-            Self::Gss => "gss",
-            Self::Plif => "plif",
-            Self::MosPlif => "mos-plif",
-            Self::Adaptive => "adaptive",
-        }
-    }
-
     /// Whether the head has K components with a prior and latent contexts.
     pub fn is_mixture(self) -> bool {
         matches!(self, Self::Moc | Self::Mos | Self::Doc | Self::MosPlif)
@@ -83,4 +53,8 @@ impl HeadKind {
     }
 }
 
-runs::by_name!(HeadKind, "head");
+runs::by_name! {
+    HeadKind, "head":
+    Softmax => "softmax", Moc => "moc", Mos => "mos", Doc => "doc", Mixtape => "mixtape", Sigsoftmax => "sigsoftmax",
+    Gss => "gss", Plif => "plif", MosPlif => "mos-plif", Adaptive => "adaptive",
+}

@@ -48,42 +48,6 @@ pub enum Preset {
 }
 
 impl Preset {
-    /// Every preset.
-    pub const ALL: &[Self] = &[
-        Self::Small,
-        Self::Paper,
-        Self::Doc,
-        Self::AwdLstm,
-        Self::LmsPlif,
-        Self::Wikitext2,
-        Self::DocWikitext2,
-        Self::AwdLstmWikitext2,
-        Self::BillionWord,
-        Self::Text8,
-        Self::Text8Mos7Square,
-        Self::Text8Mos10,
-        Self::Text8Mos10Square,
-    ];
-
-    /// The name on command lines and in files.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Small => "small",
-            Self::Paper => "paper",
-            Self::Doc => "doc",
-            Self::AwdLstm => "awd-lstm",
-            Self::LmsPlif => "lms-plif",
-            Self::Wikitext2 => "wikitext2",
-            Self::DocWikitext2 => "doc-wikitext2",
-            Self::AwdLstmWikitext2 => "awd-lstm-wikitext2",
-            Self::BillionWord => "billion-word",
-            Self::Text8 => "text8",
-            Self::Text8Mos7Square => "text8-mos7-square",
-            Self::Text8Mos10 => "text8-mos10",
-            Self::Text8Mos10Square => "text8-mos10-square",
-        }
-    }
-
     /// Whether the text is text8.
     fn is_text8(self) -> bool {
         matches!(self, Self::Text8 | Self::Text8Mos7Square | Self::Text8Mos10 | Self::Text8Mos10Square)
@@ -227,4 +191,10 @@ impl Preset {
     }
 }
 
-runs::by_name!(Preset, "preset");
+runs::by_name! {
+    Preset, "preset":
+    Small => "small", Paper => "paper", Doc => "doc", AwdLstm => "awd-lstm", LmsPlif => "lms-plif",
+    Wikitext2 => "wikitext2", DocWikitext2 => "doc-wikitext2", AwdLstmWikitext2 => "awd-lstm-wikitext2",
+    BillionWord => "billion-word", Text8 => "text8", Text8Mos7Square => "text8-mos7-square",
+    Text8Mos10 => "text8-mos10", Text8Mos10Square => "text8-mos10-square",
+}

@@ -21,20 +21,8 @@ pub enum DynamicForm {
     Program,
 }
 
-impl DynamicForm {
-    /// Both, the default first.
-    pub const ALL: &[Self] = &[Self::Program, Self::Paper];
-
-    /// The name on command lines and in files.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Paper => "paper",
-            Self::Program => "program",
-        }
-    }
-}
-
-crate::by_name!(DynamicForm, "form");
+// The default first.
+crate::by_name!(DynamicForm, "form": Program => "program", Paper => "paper");
 
 /// Settings of dynamic evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

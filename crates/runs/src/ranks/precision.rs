@@ -14,17 +14,4 @@ pub enum ReducePrecision {
     Bf16,
 }
 
-impl ReducePrecision {
-    /// All of them.
-    pub const ALL: [Self; 2] = [Self::F32, Self::Bf16];
-
-    /// The name in command lines.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::F32 => "f32",
-            Self::Bf16 => "bf16",
-        }
-    }
-}
-
-crate::by_name!(ReducePrecision, "precision");
+crate::by_name!(ReducePrecision, "precision": F32 => "f32", Bf16 => "bf16");

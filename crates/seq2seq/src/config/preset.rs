@@ -19,17 +19,6 @@ pub enum Preset {
 }
 
 impl Preset {
-    /// Every preset.
-    pub const ALL: &[Self] = &[Self::Small, Self::Paper];
-
-    /// The name on command lines and in files.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Small => "small",
-            Self::Paper => "paper",
-        }
-    }
-
     /// The model with the given head on a vocabulary of `vocab` words.
     pub fn model(self, head: HeadKind, vocab: usize) -> ModelConfig {
         let [d_embedding, d_utterance, d_context, d_decoder, window, components] = match self {
@@ -63,4 +52,4 @@ impl Preset {
     }
 }
 
-runs::by_name!(Preset, "preset");
+runs::by_name!(Preset, "preset": Small => "small", Paper => "paper");

@@ -29,21 +29,10 @@ pub enum BleuForm {
     Repository2017,
 }
 
-impl BleuForm {
-    /// Every form.
-    pub const ALL: &[Self] = &[Self::FourOrders, Self::ShortWeights, Self::Repository2017];
-
-    /// The name on command lines and in files.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::FourOrders => "four_orders",
-            Self::ShortWeights => "short_weights",
-            Self::Repository2017 => "repository_2017",
-        }
-    }
+runs::by_name! {
+    BleuForm, "form of BLEU":
+    FourOrders => "four_orders", ShortWeights => "short_weights", Repository2017 => "repository_2017",
 }
-
-runs::by_name!(BleuForm, "form of BLEU");
 
 /// Smoothed BLEU-1 to BLEU-4 of a hypothesis of T tokens against a reference of R tokens, both without marks of begin and end.
 ///
