@@ -2,7 +2,7 @@
 
 use runs::data::TextConfig;
 use runs::error::Result;
-use runs::{EndReason, Extension, Folder, Procedure, Settings, TrainerState};
+use runs::{Common, EndReason, Extension, Folder, Procedure, Settings, TrainerState};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{GptConfig, TrainConfig};
@@ -54,20 +54,9 @@ impl Procedure for TrainConfig {
         Self::validate(self)
     }
 
-    fn epochs(&self) -> usize {
-        self.rounds
-    }
-
-    fn seed(&self) -> u64 {
-        self.seed
-    }
-
-    fn clip(&self) -> f64 {
-        self.clip
-    }
-
-    fn tests(&self) -> bool {
-        Self::tests(self)
+    fn common(&self) -> Common {
+        let Self { rounds: epochs, seed, clip, .. } = *self;
+        Common { epochs, seed, clip, validate_every: None, max_minutes: None, test: self.tests() }
     }
 
     fn rule(&self, _state: &GptState) -> Option<EndReason> {

@@ -53,7 +53,7 @@ pub use peers::{Peers, sum_scores};
 pub use record::Record;
 pub use seed::mix_seed;
 pub use settings::{
-    BURN, Extended, Extension, FORMAT, KeptTokens, Plain, Procedure, RunConfig, Settings, Versions,
+    BURN, Common, Extended, Extension, FORMAT, KeptTokens, Plain, Procedure, RunConfig, Settings, Versions,
 };
 pub use shards::Shards;
 pub use state::{BeforeEnd, Best, Position, Sum, TrainerState};

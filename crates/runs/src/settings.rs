@@ -60,29 +60,8 @@ pub trait Procedure: Plain {
     /// [`Error::InvalidSetting`] names the first setting that is out of range.
     fn validate(&self) -> Result<()>;
 
-    /// The most epochs.
-    fn epochs(&self) -> usize;
-
-    /// Seed of everything random.
-    fn seed(&self) -> u64;
-
-    /// The largest norm of a gradient.
-    fn clip(&self) -> f64;
-
-    /// Steps of an epoch between two validations; `None`: only at its end.
-    fn validate_every(&self) -> Option<usize> {
-        None
-    }
-
-    /// The most minutes of the whole run, if there is a limit.
-    fn max_minutes(&self) -> Option<f64> {
-        None
-    }
-
-    /// Whether the best model is scored on the test text at the end.
-    fn tests(&self) -> bool {
-        true
-    }
+    /// The settings that every procedure has.
+    fn common(&self) -> Common;
 
     /// Whether the validations so far end training, and why; asked after a validation.
     fn rule(&self, state: &TrainerState<Self::State>) -> Option<EndReason>;
@@ -95,6 +74,23 @@ pub trait Procedure: Plain {
 
     /// Why there is nothing to train for a run that its [`rule`](Self::rule) ended, and what would do.
     fn over(&self, state: &TrainerState<Self::State>) -> String;
+}
+
+/// The settings that every procedure has.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Common {
+    /// The most epochs.
+    pub epochs: usize,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// The largest norm of a gradient.
+    pub clip: f64,
+    /// Steps of an epoch between two validations; `None`: only at its end.
+    pub validate_every: Option<usize>,
+    /// The most minutes of the whole run, if there is a limit.
+    pub max_minutes: Option<f64>,
+    /// Whether the best model is scored on the test text at the end.
+    pub test: bool,
 }
 
 /// Everything that defines a run.
@@ -306,7 +302,7 @@ pub(crate) fn end_of<P: Procedure>(procedure: &P, state: &TrainerState<P::State>
     if state.position.as_ref().is_some_and(|position| position.step > position.validated) {
         return None;
     }
-    if state.epoch >= procedure.epochs() {
+    if state.epoch >= procedure.common().epochs {
         return Some(EndReason::Epochs);
     }
     let time = || (state.best.is_some() && is_time_over(procedure, state)).then_some(EndReason::Time);
@@ -315,22 +311,22 @@ pub(crate) fn end_of<P: Procedure>(procedure: &P, state: &TrainerState<P::State>
 
 /// Whether the run's time is over.
 pub(crate) fn is_time_over<P: Procedure>(procedure: &P, state: &TrainerState<P::State>) -> bool {
-    procedure.max_minutes().is_some_and(|minutes| state.seconds_in_all() >= minutes * 60.0)
+    procedure.common().max_minutes.is_some_and(|minutes| state.seconds_in_all() >= minutes * 60.0)
 }
 
 /// Whether a run has more to train by the procedure `now`, and had not `before`.
 fn goes_on<P: Procedure>(before: &P, now: &P, state: &TrainerState<P::State>) -> Result<bool, String> {
-    let (epochs, done) = (now.epochs(), state.epoch);
+    let (Common { epochs, max_minutes, .. }, done) = (now.common(), state.epoch);
     Err(match end_of(now, state) {
         // Also between a step and its validation, when no run is over.
-        _ if epochs <= done && epochs == before.epochs() => {
+        _ if epochs <= done && epochs == before.common().epochs => {
             format!("epoch {done} of {epochs} is done: give more epochs")
         }
         _ if epochs <= done => format!("epochs is {epochs}, but epoch {done} is done: give more"),
         None | Some(EndReason::Epochs) => return Ok(end_of(before, state).is_some()),
         Some(EndReason::Time) => format!(
             "--max-time is {}, and {} have passed: give more",
-            time(now.max_minutes().unwrap_or_default() * 60.0),
+            time(max_minutes.unwrap_or_default() * 60.0),
             time(state.seconds_in_all())
         ),
         Some(_) => now.over(state),

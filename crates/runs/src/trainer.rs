@@ -19,7 +19,7 @@ use crate::observer::TrainObserver;
 use crate::peers::Peers;
 use crate::ranks::Grid;
 use crate::seed::mix_seed;
-use crate::settings::{Procedure, end_of, is_time_over};
+use crate::settings::{Common, Procedure, end_of, is_time_over};
 use crate::state::{Best, Position};
 use crate::task::{Split, Task, Work};
 
@@ -261,6 +261,10 @@ impl<T: Task> Trainer<T> {
         Ok(true)
     }
 
+    fn common(&self) -> Common {
+        self.task.procedure().common()
+    }
+
     fn end(&self) -> Option<EndReason> {
         end_of(self.task.procedure(), &self.state)
     }
@@ -326,7 +330,7 @@ impl<T: Task> Trainer<T> {
 
     /// Whether this step of the epoch is followed by a validation, however much time the run has.
     fn validates_after(&self, step: usize) -> bool {
-        let every = self.task.procedure().validate_every();
+        let every = self.common().validate_every;
         step == self.epoch().1 || every.is_some_and(|every| step.is_multiple_of(every))
     }
 
@@ -338,7 +342,7 @@ impl<T: Task> Trainer<T> {
     fn step(&mut self, observer: &mut dyn TrainObserver) -> Result<()> {
         let (epoch, _) = self.epoch();
         let done = self.position().step;
-        let seed = mix_seed(self.task.procedure().seed(), epoch as u64, done as u64 + 1);
+        let seed = mix_seed(self.common().seed, epoch as u64, done as u64 + 1);
         self.task.device().seed(seed);
         let several = self.peers.grid().all().are_several();
         if several {
@@ -355,7 +359,7 @@ impl<T: Task> Trainer<T> {
 
     /// Reads the losses that are on the device.
     fn read(&mut self) -> Result<()> {
-        let clip = self.task.procedure().clip();
+        let clip = self.common().clip;
         let Some(sums) = self.meter.read(clip) else {
             return Err(self.diverged("loss is"));
         };
@@ -392,7 +396,7 @@ impl<T: Task> Trainer<T> {
         let mean = |sum_of: Option<f64>| sum_of.map(|sum_of| sum_of / sum.steps as f64);
         Ok(StepMetrics {
             epoch,
-            epochs: self.task.procedure().epochs(),
+            epochs: self.common().epochs,
             step,
             steps,
             tokens: self.state.tokens + whole.tokens,
@@ -415,34 +419,34 @@ impl<T: Task> Trainer<T> {
 
     /// Share of the run's work that is done, from 0 to 1; or of its time, if it is limited and that is more.
     fn share(&self) -> f64 {
-        let procedure = self.task.procedure();
+        let Common { epochs, validate_every, max_minutes, test: tests, .. } = self.common();
         let Work { train, valid, test } = self.task.work();
         let of_epoch = |epoch| self.task.steps(epoch);
-        let validations = procedure.validate_every().map_or(1, |every| of_epoch(1).div_ceil(every));
+        let validations = validate_every.map_or(1, |every| of_epoch(1).div_ceil(every));
         let epoch = train + valid * validations as f64;
-        let last = if procedure.tests() { test } else { 0.0 };
+        let last = if tests { test } else { 0.0 };
         let of_pass = self.state.position.as_ref().map_or(0.0, |position| {
             // The epoch's last validation is part of it once it is done.
-            let inside = procedure.validate_every().map_or(0, |every| position.validated / every);
+            let inside = validate_every.map_or(0, |every| position.validated / every);
             let part = position.step as f64 / of_epoch(self.state.epoch + 1) as f64;
             train * part + valid * inside.min(validations - 1) as f64
         });
         let done = self.state.epoch as f64 * epoch + of_pass;
-        let of_work = (done / (procedure.epochs() as f64 * epoch + last)).min(1.0);
+        let of_work = (done / (epochs as f64 * epoch + last)).min(1.0);
         let seconds = self.state.seconds_in_all();
-        let of_time = procedure.max_minutes().map_or(0.0, |minutes| (seconds / (minutes * 60.0)).min(1.0));
+        let of_time = max_minutes.map_or(0.0, |minutes| (seconds / (minutes * 60.0)).min(1.0));
         of_work.max(of_time)
     }
 
     /// Tests the best model, if it is to be tested. Returns `None` if the observer says stop.
     fn finish(&self, ended: EndReason, observer: &mut dyn TrainObserver) -> Result<Option<FinalMetrics>> {
-        let procedure = self.task.procedure();
+        let Common { epochs, test: tests, .. } = self.common();
         let (Some(best), Some(weights)) = (self.state.best, &self.best) else {
-            return Err(Error::invalid("epochs", procedure.epochs(), "at least 1"));
+            return Err(Error::invalid("epochs", epochs, "at least 1"));
         };
         let position = self.state.position.clone().unwrap_or_default();
         let mut test = None;
-        if procedure.tests() {
+        if tests {
             let Some(score) = self.evaluate(weights, Split::Test, || observer.stop())? else {
                 return Ok(None);
             };

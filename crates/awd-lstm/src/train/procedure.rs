@@ -2,7 +2,7 @@
 
 use runs::error::Result;
 use runs::optim::NonMonotone;
-use runs::{EndReason, Extension, Procedure, TrainerState};
+use runs::{Common, EndReason, Extension, Procedure, TrainerState};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{DecayWhen, LrDecay, TrainConfig};
@@ -68,28 +68,9 @@ impl Procedure for TrainConfig {
         Self::validate(self)
     }
 
-    fn epochs(&self) -> usize {
-        self.epochs
-    }
-
-    fn seed(&self) -> u64 {
-        self.seed
-    }
-
-    fn clip(&self) -> f64 {
-        self.clip
-    }
-
-    fn validate_every(&self) -> Option<usize> {
-        self.validate_every
-    }
-
-    fn max_minutes(&self) -> Option<f64> {
-        self.max_minutes
-    }
-
-    fn tests(&self) -> bool {
-        self.test
+    fn common(&self) -> Common {
+        let Self { epochs, seed, clip, validate_every, max_minutes, test, .. } = *self;
+        Common { epochs, seed, clip, validate_every, max_minutes, test }
     }
 
     fn rule(&self, state: &LmTrainerState) -> Option<EndReason> {

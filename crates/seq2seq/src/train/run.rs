@@ -1,7 +1,7 @@
 //! What a run of dialogues consists of, and its procedure as a trainer knows it.
 
 use runs::data::{Fingerprint, Part};
-use runs::{EndReason, Extension, Folder, Procedure, Settings, TrainerState};
+use runs::{Common, EndReason, Extension, Folder, Procedure, Settings, TrainerState};
 
 use crate::config::{EarlyStop, ModelConfig, TrainConfig};
 use crate::data::{Corpus, DialogConfig, Pair, Split};
@@ -48,16 +48,9 @@ impl Procedure for TrainConfig {
         Self::validate(self)
     }
 
-    fn epochs(&self) -> usize {
-        self.epochs
-    }
-
-    fn seed(&self) -> u64 {
-        self.seed
-    }
-
-    fn clip(&self) -> f64 {
-        self.clip
+    fn common(&self) -> Common {
+        let Self { epochs, seed, clip, .. } = *self;
+        Common { epochs, seed, clip, validate_every: None, max_minutes: None, test: true }
     }
 
     fn rule(&self, state: &DialogState) -> Option<EndReason> {

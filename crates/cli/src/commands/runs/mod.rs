@@ -260,7 +260,7 @@ impl Summary {
 
     /// What every kind of run has.
     fn of<S: Settings>(kind: &'static str, record: &Record<S>) -> Self {
-        let config = &record.config;
+        let (config, train) = (&record.config, record.config.train.common());
         Self {
             kind,
             state: record.state,
@@ -271,11 +271,11 @@ impl Summary {
             d_embedding: 0,
             lstm_sizes: vec![],
             components: None,
-            seed: config.train.seed(),
+            seed: train.seed,
             finetunes: config.finetunes.is_some(),
             device: config.device.clone(),
             epochs_done: record.epochs_done(),
-            epochs: config.train.epochs(),
+            epochs: train.epochs,
             train_ppl: record.train_ppl(),
             valid_ppl: record.valid_ppl(),
             test_ppl: record.test_ppl(),

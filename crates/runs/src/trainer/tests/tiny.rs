@@ -19,7 +19,7 @@ use crate::optim::{Adam, adam, number_parameters};
 use crate::peers::Peers;
 use crate::ranks::Ranks;
 use crate::seed::mix_seed;
-use crate::settings::{Extension, Procedure, RunConfig, Settings, Versions};
+use crate::settings::{Common, Extension, Procedure, RunConfig, Settings, Versions};
 use crate::state::TrainerState;
 use crate::task::{Split, Stepped, Task, Work};
 use crate::trainer::Trainer;
@@ -84,28 +84,9 @@ impl Procedure for Train {
         check(minutes > 0.0, "max_minutes", minutes, "above 0")
     }
 
-    fn epochs(&self) -> usize {
-        self.epochs
-    }
-
-    fn seed(&self) -> u64 {
-        self.seed
-    }
-
-    fn clip(&self) -> f64 {
-        self.clip
-    }
-
-    fn validate_every(&self) -> Option<usize> {
-        self.validate_every
-    }
-
-    fn max_minutes(&self) -> Option<f64> {
-        self.max_minutes
-    }
-
-    fn tests(&self) -> bool {
-        self.test
+    fn common(&self) -> Common {
+        let Self { epochs, seed, clip, validate_every, max_minutes, test, .. } = *self;
+        Common { epochs, seed, clip, validate_every, max_minutes, test }
     }
 
     fn rule(&self, state: &StateOf<Tiny>) -> Option<EndReason> {
