@@ -11,7 +11,7 @@ use runs::data::Corpus;
 use runs::error::{Result, check};
 use runs::optim::{Adam, number_parameters};
 use runs::ranks::Ranks;
-use runs::{Peers, Score, Shards, Split, Stepped, Task, TrainerState, Work, mix_seed};
+use runs::{Peers, Score, Setup, Shards, Split, Stepped, Task, TrainerState, Work, mix_seed};
 
 use crate::config::{GptConfig, TrainConfig};
 use crate::data::{Windows, batch};
@@ -33,12 +33,7 @@ pub type Trainer = runs::Trainer<GptTask>;
 ///
 /// Several ranks share the sequences of a step. Others may share the vocabulary: each has its rows of embedding and decoder.
 pub struct GptTask {
-    model_config: GptConfig,
-    config: TrainConfig,
-    /// Those that share the vocabulary.
-    vocabulary: Ranks,
-    /// With autodiff.
-    device: Device,
+    setup: Setup<Transformer>,
     train: Windows,
     valid: Vec<u32>,
     test: Vec<u32>,
@@ -72,20 +67,16 @@ impl GptTask {
         let (vocab, words) = (model.head.vocab, corpus.vocabulary().len());
         check(vocab == words, "vocab", vocab, "the number of words of the corpus")?;
         config.validate_for(corpus, model.context)?;
-        let device = device.clone().autodiff();
-        device.seed(mix_seed(config.seed, 0, 0));
+        let setup = Setup::new(vocabulary, model, config, device);
         let fresh = match vocabulary.are_several() {
-            true => model.try_init_shared(Arc::new(vocabulary.clone()), &device)?,
-            false => model.try_init(&device)?,
+            true => model.try_init_shared(Arc::new(vocabulary.clone()), &setup.device)?,
+            false => model.try_init(&setup.device)?,
         };
         let beginning = |text: &[u32], tokens: Option<usize>| {
             text[..tokens.unwrap_or(text.len()).min(text.len())].to_vec()
         };
         Ok(Self {
-            model_config: model.clone(),
-            config: config.clone(),
-            vocabulary: vocabulary.clone(),
-            device,
+            setup,
             train: Windows::everywhere(corpus.train().clone(), model.context),
             valid: beginning(corpus.valid(), config.valid_tokens),
             test: if config.tests() { beginning(corpus.test(), config.eval_tokens) } else { vec![] },
@@ -118,16 +109,8 @@ impl Task for GptTask {
     type Settings = Transformer;
     type Model = Gpt;
 
-    fn device(&self) -> &Device {
-        &self.device
-    }
-
-    fn model_config(&self) -> &GptConfig {
-        &self.model_config
-    }
-
-    fn procedure(&self) -> &TrainConfig {
-        &self.config
+    fn setup(&self) -> &Setup<Transformer> {
+        &self.setup
     }
 
     fn fresh_state(&self) -> GptState {
@@ -135,7 +118,7 @@ impl Task for GptTask {
     }
 
     fn max_ranks(&self) -> usize {
-        self.config.batch
+        self.setup.train.batch
     }
 
     fn model(&self) -> &Gpt {
@@ -145,38 +128,38 @@ impl Task for GptTask {
     fn set_model(&mut self, model: Gpt) {
         // A checkpoint's optimiser knows parameters by their numbers, and a model may come with others.
         self.model = Some(number_parameters(model));
-        self.optimiser = Adam::new(optimiser(&self.config));
+        self.optimiser = Adam::new(optimiser(&self.setup.train));
     }
 
     fn shards(&self) -> Shards {
-        Shards::new(&self.vocabulary, self.model().shared_rows())
+        Shards::new(&self.setup.vocabulary, self.model().shared_rows())
     }
 
     fn steps(&self, _epoch: usize) -> usize {
-        self.config.steps / self.config.rounds
+        self.setup.train.steps / self.setup.train.rounds
     }
 
     fn learning_rate(&self, state: &GptState) -> f64 {
         let done = state.position.as_ref().map_or(0, |position| position.step);
         // At a round's end, that of its last step.
-        learning_rate(&self.config, (state.epoch * self.steps(1) + done).saturating_sub(1))
+        learning_rate(&self.setup.train, (state.epoch * self.steps(1) + done).saturating_sub(1))
     }
 
     fn step(&mut self, done: usize, state: &mut GptState, peers: &mut Peers) -> Result<Stepped> {
-        let TrainConfig { seed, clip, batch: count, .. } = self.config;
-        let lr = learning_rate(&self.config, state.epoch * self.steps(1) + done);
+        let TrainConfig { seed, clip, batch: count, .. } = self.setup.train;
+        let lr = learning_rate(&self.setup.train, state.epoch * self.steps(1) + done);
         let (round, step) = (state.epoch as u64 + 1, done as u64 + 1);
         let mut rng = Pcg64Mcg::seed_from_u64(mix_seed(seed, round, step));
         let places: Vec<usize> = (0..count).map(|_| rng.random_range(0..self.train.len())).collect();
-        let (ranks, tokens) = (peers.ranks(), count * self.model_config.context);
-        ranks.seed_own_part(&self.device, seed, round, step);
+        let (ranks, tokens) = (peers.ranks(), count * self.setup.model.context);
+        ranks.seed_own_part(&self.setup.device, seed, round, step);
         let own = ranks.part(count);
         let sequences: Vec<Vec<u32>> =
             places[own.clone()].iter().map(|place| self.train.get(*place)).collect();
 
         let shards = self.shards();
         let model = self.model.take().expect("only an optimiser step takes the model");
-        let output = model.output(batch(&sequences, &self.device));
+        let output = model.output(batch(&sequences, &self.setup.device));
         // All sequences are equally long.
         let loss = output.loss.mul_scalar(own.len() as f64 / count as f64);
         let grads = GradientsParams::from_grads(loss.backward(), &model);
@@ -197,7 +180,7 @@ impl Task for GptTask {
             Split::Valid => &self.valid,
             Split::Test => &self.test,
         };
-        score_unless(ranks, model, text, self.config.batch, |_| stop())
+        score_unless(ranks, model, text, self.setup.train.batch, |_| stop())
     }
 
     fn gather(&mut self, ranks: &Ranks) -> Result<()> {
@@ -214,7 +197,7 @@ impl Task for GptTask {
 
     fn load(&mut self, state: &mut GptState, folder: &Path, _ranks: &Ranks) -> Result<()> {
         if state.has_begun() {
-            let (fresh, path) = (optimiser(&self.config), folder.join(OPTIMISER));
+            let (fresh, path) = (optimiser(&self.setup.train), folder.join(OPTIMISER));
             self.optimiser = Adam::load(fresh, self.model(), &self.shards(), &path)?;
         }
         Ok(())
@@ -222,7 +205,7 @@ impl Task for GptTask {
 
     fn work(&self) -> Work {
         let of = |text: &[u32]| EVALUATION_COST * text.len() as f64;
-        let train = self.steps(1) as f64 * (self.config.batch * self.model_config.context) as f64;
+        let train = self.steps(1) as f64 * (self.setup.train.batch * self.setup.model.context) as f64;
         Work { train, valid: of(&self.valid), test: of(&self.test) }
     }
 }

@@ -57,7 +57,7 @@ pub use settings::{
 };
 pub use shards::Shards;
 pub use state::{BeforeEnd, Best, Position, Sum, TrainerState};
-pub use task::{Split, Stepped, Task, Work};
+pub use task::{Setup, Split, Stepped, Task, Work};
 pub use trainer::{Fitted, LOG_INTERVAL, Trainer};
 pub use weights::{distance, load_weights, save_weights};
 pub use word_rows::{WordRows, draw_all, drawn_rows};

@@ -10,7 +10,8 @@ use crate::folder::StateOf;
 use crate::metrics::Score;
 use crate::peers::Peers;
 use crate::ranks::Ranks;
-use crate::settings::Settings;
+use crate::seed::mix_seed;
+use crate::settings::{Procedure, Settings};
 use crate::shards::Shards;
 
 /// A held-out text.
@@ -76,6 +77,28 @@ pub struct Work {
     pub test: f64,
 }
 
+/// What every task is made of, besides its data.
+#[derive(Debug, Clone)]
+pub struct Setup<S: Settings> {
+    /// The model's shape.
+    pub model: S::Model,
+    /// The training procedure.
+    pub train: S::Train,
+    /// The ranks that share the vocabulary.
+    pub vocabulary: Ranks,
+    /// With autodiff.
+    pub device: Device,
+}
+
+impl<S: Settings> Setup<S> {
+    /// Training on `device`, which is seeded for the first weights.
+    pub fn new(vocabulary: &Ranks, model: &S::Model, train: &S::Train, device: &Device) -> Self {
+        let device = device.clone().autodiff();
+        device.seed(mix_seed(train.common().seed, 0, 0));
+        Self { model: model.clone(), train: train.clone(), vocabulary: vocabulary.clone(), device }
+    }
+}
+
 /// A model under training, with its data, its optimiser and what it carries from step to step.
 ///
 /// Before every step, [`Trainer`](crate::Trainer) seeds the device with a number that depends on the run's seed, the epoch and the
@@ -88,14 +111,8 @@ pub trait Task {
     /// The model.
     type Model: Module;
 
-    /// The device, with autodiff.
-    fn device(&self) -> &Device;
-
-    /// The model's shape.
-    fn model_config(&self) -> &<Self::Settings as Settings>::Model;
-
-    /// The training procedure.
-    fn procedure(&self) -> &<Self::Settings as Settings>::Train;
+    /// What it is made of.
+    fn setup(&self) -> &Setup<Self::Settings>;
 
     /// The state before the first step.
     fn fresh_state(&self) -> StateOf<Self::Settings>;

@@ -262,11 +262,11 @@ impl<T: Task> Trainer<T> {
     }
 
     fn common(&self) -> Common {
-        self.task.procedure().common()
+        self.task.setup().train.common()
     }
 
     fn end(&self) -> Option<EndReason> {
-        end_of(self.task.procedure(), &self.state)
+        end_of(&self.task.setup().train, &self.state)
     }
 
     /// The epoch under way, counted from 1, and the number of its steps.
@@ -325,7 +325,7 @@ impl<T: Task> Trainer<T> {
         if step == steps || step == position.validated {
             return step == steps;
         }
-        self.validates_after(step) || is_time_over(self.task.procedure(), &self.state)
+        self.validates_after(step) || is_time_over(&self.task.setup().train, &self.state)
     }
 
     /// Whether this step of the epoch is followed by a validation, however much time the run has.
@@ -343,7 +343,7 @@ impl<T: Task> Trainer<T> {
         let (epoch, _) = self.epoch();
         let done = self.position().step;
         let seed = mix_seed(self.common().seed, epoch as u64, done as u64 + 1);
-        self.task.device().seed(seed);
+        self.task.setup().device.seed(seed);
         let several = self.peers.grid().all().are_several();
         if several {
             self.peers.stop = observer.stop();

@@ -10,7 +10,7 @@ use runs::data::Corpus;
 use runs::error::{Error, Result};
 use runs::optim::{NtAsgd, NtAsgdConfig};
 use runs::ranks::Ranks;
-use runs::{Peers, Score, Shards, Split, Task, TrainerState, Work, load_weights, mix_seed, save_weights};
+use runs::{Peers, Score, Setup, Shards, Split, Task, TrainerState, Work, load_weights, save_weights};
 
 use super::evaluate::score_unless;
 use super::procedure::{LmTrainerState, ProcedureState, learning_rate};
@@ -33,12 +33,7 @@ const EPOCH: &str = "epoch.safetensors";
 ///
 /// Several ranks share the columns of the batch. Others may share the vocabulary: each has its rows of embedding and decoder.
 pub struct LmTask {
-    model_config: ModelConfig,
-    config: TrainConfig,
-    /// Those that share the vocabulary.
-    vocabulary: Ranks,
-    /// With autodiff.
-    device: Device,
+    setup: Setup<AwdLstm>,
     pub(super) train: Batches,
     pub(super) valid: Batches,
     /// None if it is not scored.
@@ -115,18 +110,14 @@ impl LmTask {
         let test = || Batches::new("the test text", corpus.test(), config.test_batch, 2);
         let test = config.test.then(test).transpose()?;
 
-        let device = device.clone().autodiff();
-        device.seed(mix_seed(config.seed, 0, 0));
+        let setup = Setup::new(vocabulary, model, config, device);
         let fresh = match vocabulary.are_several() {
-            true => model.try_init_shared(Arc::new(vocabulary.clone()), &device)?,
-            false => model.try_init(&device)?,
+            true => model.try_init_shared(Arc::new(vocabulary.clone()), &setup.device)?,
+            false => model.try_init(&setup.device)?,
         };
         let first = steps_of(config, &train, 1);
         Ok(Self {
-            model_config: model.clone(),
-            config: config.clone(),
-            vocabulary: vocabulary.clone(),
-            device,
+            setup,
             train,
             valid,
             test,
@@ -165,24 +156,16 @@ impl Task for LmTask {
     type Settings = AwdLstm;
     type Model = LanguageModel;
 
-    fn device(&self) -> &Device {
-        &self.device
-    }
-
-    fn model_config(&self) -> &ModelConfig {
-        &self.model_config
-    }
-
-    fn procedure(&self) -> &TrainConfig {
-        &self.config
+    fn setup(&self) -> &Setup<AwdLstm> {
+        &self.setup
     }
 
     fn fresh_state(&self) -> LmTrainerState {
-        TrainerState::new(ProcedureState::new(&self.config))
+        TrainerState::new(ProcedureState::new(&self.setup.train))
     }
 
     fn max_ranks(&self) -> usize {
-        self.config.batch
+        self.setup.train.batch
     }
 
     fn model(&self) -> &LanguageModel {
@@ -190,7 +173,7 @@ impl Task for LmTask {
     }
 
     fn set_model(&mut self, model: LanguageModel) {
-        self.optimiser = optimiser(&self.config, &model, &self.vocabulary);
+        self.optimiser = optimiser(&self.setup.train, &model, &self.setup.vocabulary);
         self.model = Some(model);
     }
 
@@ -203,7 +186,7 @@ impl Task for LmTask {
     }
 
     fn shards(&self) -> Shards {
-        shards(self.model(), &self.vocabulary)
+        shards(self.model(), &self.setup.vocabulary)
     }
 
     fn averages(&self, state: &LmTrainerState) -> Option<LanguageModel> {
@@ -218,24 +201,24 @@ impl Task for LmTask {
         match epoch {
             1 => self.first_steps,
             _ if epoch == self.steps.0 => self.steps.1.len(),
-            _ => steps_of(&self.config, &self.train, epoch).len(),
+            _ => steps_of(&self.setup.train, &self.train, epoch).len(),
         }
     }
 
     fn begin(&mut self, epoch: usize, ranks: &Ranks) {
-        self.steps = (epoch, steps_of(&self.config, &self.train, epoch));
-        self.hidden = self.model().zero_state(ranks.part(self.config.batch).len());
+        self.steps = (epoch, steps_of(&self.setup.train, &self.train, epoch));
+        self.hidden = self.model().zero_state(ranks.part(self.setup.train.batch).len());
     }
 
     fn learning_rate(&self, state: &LmTrainerState) -> f64 {
-        learning_rate(&self.config, state)
+        learning_rate(&self.setup.train, state)
     }
 
     fn step(&mut self, done: usize, state: &mut LmTrainerState, peers: &mut Peers) -> Result<runs::Stepped> {
-        let config = &self.config;
+        let config = &self.setup.train;
         let step = self.steps.1[done];
         let lr = learning_rate(config, state) * step.lr_scale;
-        let window = self.train.window(step.start, step.length, &self.device);
+        let window = self.train.window(step.start, step.length, &self.setup.device);
         let model = self.model.take().expect("only an optimiser step takes the model");
         let of_priors = if model.head.context.has_priors() { config.prior_cv } else { 0.0 };
         let Pass { losses, state: hidden, grads } =
@@ -274,7 +257,7 @@ impl Task for LmTask {
     }
 
     fn validated(&mut self, state: &mut LmTrainerState, nll: f64, best: bool) -> Option<&'static str> {
-        let what = state.task.validated(&self.config, nll, best);
+        let what = state.task.validated(&self.setup.train, nll, best);
         if state.task.averaging && !self.optimiser.is_averaging() {
             self.optimiser.start_averaging();
         }
@@ -302,8 +285,8 @@ impl Task for LmTask {
             self.optimiser.resume_averaging(&average, state.task.iterates);
         }
         if state.position.is_some() {
-            let whole = Carried::new(&self.model().zero_state(self.config.batch));
-            let own = ranks.part(self.config.batch);
+            let whole = Carried::new(&self.model().zero_state(self.setup.train.batch));
+            let own = ranks.part(self.setup.train.batch);
             let carried = load_weights(whole, &folder.join(EPOCH))?;
             self.hidden = carried.state().columns(own.start, own.len());
         }
@@ -314,7 +297,8 @@ impl Task for LmTask {
         let [train, valid] = [&self.train, &self.valid].map(|text| text.predictions() as f64);
         let test = self.test.as_ref().map_or(0.0, |text| text.predictions() as f64);
         let cost = |columns: usize| if columns == 1 { ONE_COLUMN_COST } else { EVALUATION_COST };
-        Work { train, valid: cost(self.config.eval_batch) * valid, test: cost(self.config.test_batch) * test }
+        let TrainConfig { eval_batch, test_batch, .. } = self.setup.train;
+        Work { train, valid: cost(eval_batch) * valid, test: cost(test_batch) * test }
     }
 }
 
@@ -328,7 +312,7 @@ impl LmTask {
         let own: Vec<f32> = own.flat_map(|tensor| tensor.into_data().iter().collect::<Vec<f32>>()).collect();
         let all = ranks.gather(bytemuck::cast_slice(&own))?;
         let of_rank = |(rank, bytes): (usize, Vec<u8>)| {
-            let columns = ranks.part_of(rank, self.config.batch).len();
+            let columns = ranks.part_of(rank, self.setup.train.batch).len();
             let mut values = bytemuck::pod_collect_to_vec::<u8, f32>(&bytes).into_iter();
             let mut fill = |zero: Tensor<2>| {
                 let (shape, options) = (zero.shape(), (&zero.device(), zero.dtype()));

@@ -169,8 +169,8 @@ impl<T: Task> Trainer<T> {
     fn go_back(&mut self, run: &Folder<T::Settings>) -> Result<Found> {
         run.check()?;
         let config = run.config()?;
-        unchanged("model", &config.model, self.task.model_config())?;
-        unchanged("train", &config.train, self.task.procedure())?;
+        unchanged("model", &config.model, &self.task.setup().model)?;
+        unchanged("train", &config.train, &self.task.setup().train)?;
         let Some(state) = run.saved_state()? else {
             if !run.metrics()?.is_empty() {
                 let reason = "the run has finished epochs, but no checkpoint";
@@ -200,7 +200,7 @@ impl<T: Task> Trainer<T> {
         let mut metrics = run.saved_metrics()?;
         // With more time, the validation at the end of the time before is as if it had not been.
         let mut is_back = false;
-        if !is_time_over(self.task.procedure(), &self.state) {
+        if !is_time_over(&self.task.setup().train, &self.state) {
             is_back = self.state.has_displaced_best();
             if let Some(before) = self.state.before_end.take() {
                 self.state.best = before.best;

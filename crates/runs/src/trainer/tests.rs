@@ -172,7 +172,7 @@ fn weights_that_are_not_finite_are_noted_and_leave_the_checkpoint() {
     // At the end of an epoch.
     let mut first = trainer(&train(2));
     first.advance(None, &mut Silent).unwrap();
-    let spoilt = Bigram::spoilt(first.task.device());
+    let spoilt = Bigram::spoilt(&first.task.setup().device);
     first.task.set_model(spoilt);
     assert_eq!(first.save(Some(&run)).unwrap_err().to_string(), said(1, 30));
     is_untouched(&run);
@@ -190,7 +190,7 @@ fn a_perplexity_that_is_not_finite_names_its_weights() {
         assert_eq!(message, expected);
     }
     let mut trainer = trainer(&train(1));
-    let given = Bigram::spoilt(trainer.task.device());
+    let given = Bigram::spoilt(&trainer.task.setup().device);
     let message = trainer.start_with(given).unwrap_err().to_string();
     assert_eq!(message, "the validation perplexity is not finite with the weights that training starts from");
 }

@@ -8,7 +8,7 @@ use burn::tensor::Device;
 use runs::error::{Result, check};
 use runs::optim::{Adam, adam, number_parameters};
 use runs::ranks::Ranks;
-use runs::{Peers, Score, Shards, Split, Stepped, Task, TrainerState, Work, mix_seed};
+use runs::{Peers, Score, Setup, Shards, Split, Stepped, Task, TrainerState, Work};
 
 use super::evaluate::score_unless;
 use super::run::{DialogState, Dialogues};
@@ -30,12 +30,7 @@ pub type Trainer<'a> = runs::Trainer<DialogTask<'a>>;
 ///
 /// Several ranks share the responses of a batch. Others may share the vocabulary: each has its rows of embedding and output matrix.
 pub struct DialogTask<'a> {
-    model_config: ModelConfig,
-    config: TrainConfig,
-    /// Those that share the vocabulary.
-    vocabulary: Ranks,
-    /// With autodiff.
-    device: Device,
+    setup: Setup<Dialogues>,
     corpus: &'a Corpus,
     schedule: Schedule,
     /// `None` only while an optimiser step has it.
@@ -80,17 +75,13 @@ impl<'a> DialogTask<'a> {
             check(split.num_pairs() > 0, name, 0, "at least 1")?;
         }
         let schedule = Schedule::new(corpus.train(), config.run, config.batch, config.seed)?;
-        let device = device.clone().autodiff();
-        device.seed(mix_seed(config.seed, 0, 0));
+        let setup = Setup::new(vocabulary, model, config, device);
         let fresh = match vocabulary.are_several() {
-            true => model.try_init_shared(Arc::new(vocabulary.clone()), &device)?,
-            false => model.try_init(&device)?,
+            true => model.try_init_shared(Arc::new(vocabulary.clone()), &setup.device)?,
+            false => model.try_init(&setup.device)?,
         };
         Ok(Self {
-            model_config: model.clone(),
-            config: config.clone(),
-            vocabulary: vocabulary.clone(),
-            device,
+            setup,
             corpus,
             schedule,
             model: Some(number_parameters(fresh)),
@@ -103,24 +94,16 @@ impl Task for DialogTask<'_> {
     type Settings = Dialogues;
     type Model = Seq2Seq;
 
-    fn device(&self) -> &Device {
-        &self.device
-    }
-
-    fn model_config(&self) -> &ModelConfig {
-        &self.model_config
-    }
-
-    fn procedure(&self) -> &TrainConfig {
-        &self.config
+    fn setup(&self) -> &Setup<Dialogues> {
+        &self.setup
     }
 
     fn fresh_state(&self) -> DialogState {
-        TrainerState::new(EarlyStop::new(self.config.stop.clone()))
+        TrainerState::new(EarlyStop::new(self.setup.train.stop.clone()))
     }
 
     fn max_ranks(&self) -> usize {
-        self.config.batch
+        self.setup.train.batch
     }
 
     fn model(&self) -> &Seq2Seq {
@@ -134,24 +117,23 @@ impl Task for DialogTask<'_> {
     }
 
     fn shards(&self) -> Shards {
-        Shards::new(&self.vocabulary, self.model().shared_rows())
+        Shards::new(&self.setup.vocabulary, self.model().shared_rows())
     }
 
     fn steps(&self, _epoch: usize) -> usize {
-        self.config.updates
+        self.setup.train.updates
     }
 
     fn learning_rate(&self, _state: &DialogState) -> f64 {
-        self.config.lr
+        self.setup.train.lr
     }
 
     fn step(&mut self, done: usize, state: &mut DialogState, peers: &mut Peers) -> Result<Stepped> {
-        let TrainConfig { lr, clip, seed, .. } = self.config;
-        let pairs =
-            self.schedule.pairs(state.epoch.saturating_mul(self.config.updates).saturating_add(done) as u64);
-        let batch_of = |pairs| Batch::new(self.corpus.train(), pairs, self.model_config.window);
+        let TrainConfig { lr, clip, seed, updates, .. } = self.setup.train;
+        let pairs = self.schedule.pairs(state.epoch.saturating_mul(updates).saturating_add(done) as u64);
+        let batch_of = |pairs| Batch::new(self.corpus.train(), pairs, self.setup.model.window);
         let ranks = peers.ranks();
-        ranks.seed_own_part(&self.device, seed, state.epoch as u64 + 1, done as u64 + 1);
+        ranks.seed_own_part(&self.setup.device, seed, state.epoch as u64 + 1, done as u64 + 1);
         // The last batch of a pass may have fewer responses than there are ranks: then one counts for nothing.
         let own = ranks.part(pairs.len());
         let counts = f64::from(!own.is_empty());
@@ -203,7 +185,7 @@ impl Task for DialogTask<'_> {
     }
 
     fn load(&mut self, state: &mut DialogState, folder: &Path, _ranks: &Ranks) -> Result<()> {
-        state.task = state.task.clone().with_patience(self.config.stop.patience);
+        state.task = state.task.clone().with_patience(self.setup.train.stop.patience);
         if state.has_begun() {
             self.optimiser = Adam::load(adam(), self.model(), &self.shards(), &folder.join(OPTIMISER))?;
         }
@@ -215,7 +197,7 @@ impl Task for DialogTask<'_> {
         let of_pair = train.response_tokens() as f64 / train.num_pairs() as f64;
         let [valid, test] =
             [self.corpus.valid(), self.corpus.test()].map(|s| EVALUATION_COST * s.response_tokens() as f64);
-        let steps = self.config.updates as f64 * self.config.batch as f64;
+        let steps = self.setup.train.updates as f64 * self.setup.train.batch as f64;
         Work { train: steps * of_pair, valid, test }
     }
 }

@@ -280,12 +280,12 @@ impl Kind for &Text {
                 return Err(line.into());
             }
             let run = RunFolder::open(origin)?;
-            let (of_run, now) = (run.config()?.model, trainer.task().model_config());
+            let (of_run, now) = (run.config()?.model, &trainer.task().setup().model);
             let is_itself = keeps_head(&of_run, now);
             // As itself it has the precision and the latent dropout that are asked for.
             let head = if is_itself { now.head.clone() } else { of_run.head.clone() };
-            let before =
-                GptConfig { head, dropout: now.dropout, ..of_run }.try_init(trainer.task().device())?;
+            let before = GptConfig { head, dropout: now.dropout, ..of_run }
+                .try_init(&trainer.task().setup().device)?;
             if !before.takes_head_of(trainer.model()) {
                 let origin = origin.display();
                 return Err(format!(
@@ -300,7 +300,7 @@ impl Kind for &Text {
         // A head that goes on as itself keeps what it has learned.
         let model = match is_itself {
             true => before,
-            false => before.with_head_of(trainer.model().clone(), &trainer.task().model_config().head),
+            false => before.with_head_of(trainer.model().clone(), &trainer.task().setup().model.head),
         };
         agree(ranks, trainer.start_with(model).map_err(Failure::from))
     }

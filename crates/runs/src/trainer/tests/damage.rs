@@ -76,7 +76,7 @@ fn a_given_model_that_cannot_be_written_makes_no_run() {
     let create = |model: &Bigram| {
         Run::create_with_best(root.path(), &config(&train(1)), corpus().vocabulary(), model).map(drop)
     };
-    let error = create(&Bigram::spoilt(trainer.task().device())).unwrap_err();
+    let error = create(&Bigram::spoilt(&trainer.task().setup().device)).unwrap_err();
     assert!(matches!(error, Error::NonFiniteTensor { .. }), "{error}");
     let error = Run::resume(root.path()).unwrap_err();
     assert!(matches!(error, Error::NotARun { .. }), "{error}");

@@ -19,9 +19,10 @@ use crate::optim::{Adam, adam, number_parameters};
 use crate::peers::Peers;
 use crate::ranks::Ranks;
 use crate::seed::mix_seed;
-use crate::settings::{Common, Extension, Procedure, RunConfig, Settings, Versions};
+use crate::settings::{Common, Extension, Procedure, RunConfig, Settings};
 use crate::state::TrainerState;
-use crate::task::{Split, Stepped, Task, Work};
+use crate::task::{Setup, Split, Stepped, Task, Work};
+use crate::testing;
 use crate::trainer::Trainer;
 
 pub const WORDS: usize = 6;
@@ -112,9 +113,7 @@ pub struct Bigram {
 }
 
 pub struct TinyTask {
-    model_config: Model,
-    config: Train,
-    device: Device,
+    setup: Setup<Tiny>,
     corpus: Corpus,
     model: Option<Bigram>,
     optimiser: Adam,
@@ -137,13 +136,11 @@ pub fn corpus() -> Corpus {
 }
 
 pub fn trainer(config: &Train) -> Trainer<TinyTask> {
-    let device = Device::flex().autodiff();
-    let logits = Tensor::<2>::zeros([WORDS, WORDS], &device);
+    let setup = Setup::new(&Ranks::alone(), &Model { words: WORDS }, config, &Device::flex());
+    let logits = Tensor::<2>::zeros([WORDS, WORDS], &setup.device);
     let model = number_parameters(Bigram { logits: Param::from_tensor(logits) });
     Trainer::new(TinyTask {
-        model_config: Model { words: WORDS },
-        config: config.clone(),
-        device,
+        setup,
         corpus: corpus(),
         model: Some(model),
         optimiser: Adam::new(adam()),
@@ -161,19 +158,7 @@ pub fn run_of(train: &Train) -> (tempfile::TempDir, Folder<Tiny>) {
 }
 
 pub fn config(train: &Train) -> RunConfig<Tiny> {
-    RunConfig {
-        versions: Versions::current(),
-        preset: "small".into(),
-        device: "flex".into(),
-        data: "generated".into(),
-        corpus: Fingerprint::of(&corpus()),
-        finetunes: None,
-        text: (),
-        tokens: None,
-        model: Model { words: WORDS },
-        train: train.clone(),
-        extensions: vec![],
-    }
+    testing::config(Fingerprint::of(&corpus()), Model { words: WORDS }, train.clone())
 }
 
 impl Bigram {
@@ -199,16 +184,8 @@ impl Task for TinyTask {
     type Settings = Tiny;
     type Model = Bigram;
 
-    fn device(&self) -> &Device {
-        &self.device
-    }
-
-    fn model_config(&self) -> &Model {
-        &self.model_config
-    }
-
-    fn procedure(&self) -> &Train {
-        &self.config
+    fn setup(&self) -> &Setup<Tiny> {
+        &self.setup
     }
 
     fn fresh_state(&self) -> StateOf<Tiny> {
@@ -228,27 +205,27 @@ impl Task for TinyTask {
     }
 
     fn learning_rate(&self, _state: &StateOf<Tiny>) -> f64 {
-        self.config.lr
+        self.setup.train.lr
     }
 
     fn step(&mut self, done: usize, state: &mut StateOf<Tiny>, _peers: &mut Peers) -> Result<Stepped> {
         std::thread::sleep(self.pause);
-        let seed = mix_seed(self.config.seed, state.epoch as u64, done as u64);
+        let seed = mix_seed(self.setup.train.seed, state.epoch as u64, done as u64);
         let mut rng = Pcg64Mcg::seed_from_u64(seed);
         let crate::data::Tokens::Memory(text) = self.corpus.train() else { panic!("it is in memory") };
         let places = (0..BATCH).map(|_| rng.random_range(1..text.len()));
         let pairs: Vec<[u32; 2]> = places.map(|place| [text[place - 1], text[place]]).collect();
         let model = self.model.take().unwrap();
-        let [nll, correct] = model.nll(&pairs, &self.device);
+        let [nll, correct] = model.nll(&pairs, &self.setup.device);
         let grads = GradientsParams::from_grads((nll.clone() / BATCH as f64).backward(), &model);
-        let (lr, clip) = (self.config.lr, self.config.clip);
+        let (lr, clip) = (self.setup.train.lr, self.setup.train.clip);
         let (model, gradient_norm) =
             self.optimiser.step_clipped(lr, model, grads, clip, &crate::Shards::default())?;
         let is_spoilt = self.spoils == Some(done + 1);
-        self.model = Some(if is_spoilt { Bigram::spoilt(&self.device) } else { model });
+        self.model = Some(if is_spoilt { Bigram::spoilt(&self.setup.device) } else { model });
         state.task.0 += 1;
         let nll = if self.breaks { nll.inner() * f64::NAN } else { nll.inner() };
-        Ok(Stepped { gradient_norm, correct: Some(correct), ..Stepped::new(BATCH, self.config.lr, nll) })
+        Ok(Stepped { gradient_norm, correct: Some(correct), ..Stepped::new(BATCH, self.setup.train.lr, nll) })
     }
 
     fn evaluate(
@@ -266,7 +243,7 @@ impl Task for TinyTask {
             return Ok(None);
         }
         let pairs: Vec<[u32; 2]> = text.windows(2).map(|pair| [pair[0], pair[1]]).collect();
-        let [nll, correct] = model.nll(&pairs, &self.device.clone().inner());
+        let [nll, correct] = model.nll(&pairs, &self.setup.device.clone().inner());
         let correct = Some(correct.into_scalar::<f64>() as usize);
         Ok(Some(Score { nll: nll.into_scalar(), tokens: pairs.len(), correct }))
     }
