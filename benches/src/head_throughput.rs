@@ -24,7 +24,6 @@ use crate::threads;
 use crate::timing::{added_peak, median, seconds_of};
 use crate::workload::{
     FloatType, LossOption, Mode, OutputLayer, OutputPrediction, OutputStep, SquareProduct, TargetWords,
-    create_parameters,
 };
 
 /// Times one training step (forward and backward of the mean loss) of an output head, or one of its predictions.
@@ -513,7 +512,7 @@ fn measure(
     };
     let layer = if args.dtype == FloatType::F32 { layer } else { cast_parameters(layer, args.dtype.dtype()) };
     // Parameters and inputs are no part of what a step adds.
-    create_parameters(&layer);
+    runs::draw_all(&layer);
     let params = layer.num_params();
     let mut timed = Timed::new(layer.clone(), args, config, args.options, &place);
     device.sync()?;

@@ -21,7 +21,6 @@ use program::println;
 use crate::MOST_NUMBERS;
 use crate::head_throughput::Layers;
 use crate::timing::{added_peak, median_seconds};
-use crate::workload::create_parameters;
 
 /// Times forward and backward of a whole transformer whose decoder matrix is the embedding.
 #[derive(Debug, Clone, Parser)]
@@ -144,7 +143,7 @@ fn step(config: &GptConfig, batch: usize, burn: bool, device: &Device) -> Result
     let device = device.clone().autodiff();
     device.seed(0);
     let model = config.try_init(&device)?;
-    create_parameters(&model);
+    runs::draw_all(&model);
     let mut rng = Pcg64::seed_from_u64(0);
     let shape = [batch, config.context];
     let mut draw = || -> Tensor<2, Int> {

@@ -6,9 +6,7 @@ mod output;
 mod product;
 
 pub use float_type::FloatType;
-pub use output::{
-    LossOption, Mode, OutputLayer, OutputPrediction, OutputStep, TargetWords, create_parameters,
-};
+pub use output::{LossOption, Mode, OutputLayer, OutputPrediction, OutputStep, TargetWords};
 pub use product::SquareProduct;
 
 use awd_lstm::data::Window;

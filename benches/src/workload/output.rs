@@ -1,6 +1,6 @@
 //! What is timed of an output layer: a training step under every option of the loss, and what it predicts.
 
-use burn::module::{Module, ModuleVisitor, Param};
+use burn::module::Module;
 use burn::nn::loss::{CrossEntropyLoss, CrossEntropyLossConfig};
 use burn::nn::{Initializer, Linear, LinearConfig};
 use burn::tensor::{DType, Device, Distribution, Int, Tensor};
@@ -40,18 +40,6 @@ impl OutputLayer {
 
 fn head_dtype(head: &OutputHead) -> DType {
     head.decoder.weight.as_ref().expect("a head with a decoder of its own").val().dtype()
-}
-
-/// Asks for every parameter once: Burn creates them when they are first asked for.
-pub fn create_parameters(module: &impl Module) {
-    struct Create;
-
-    impl ModuleVisitor for Create {
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            drop(param.val());
-        }
-    }
-    module.visit(&mut Create);
 }
 
 /// An option of the loss whose cost is measured.
@@ -323,6 +311,7 @@ fn random_hidden(tokens: usize, width: usize, dtype: DType, device: &Device) -> 
 #[cfg(all(test, feature = "flex"))]
 mod tests {
     use super::*;
+    use burn::module::Param;
     use highrank::cast_parameters;
 
     const D: usize = 6;
