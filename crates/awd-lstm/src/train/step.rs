@@ -43,7 +43,7 @@ pub fn step(
     config: &TrainConfig,
     lr: f64,
 ) -> (LanguageModel, Stepped) {
-    let pass = whole_gradients(&model, window, state, config);
+    let pass = own_gradients(&model, window, state, config, &Ranks::alone());
     finish(model, optimiser, pass, config, lr)
 }
 
@@ -58,22 +58,6 @@ pub(super) struct Pass {
     pub(super) grads: GradientsParams,
 }
 
-/// Losses and gradients of all columns of a window.
-pub(super) fn whole_gradients(
-    model: &LanguageModel,
-    window: Window,
-    state: LmState,
-    config: &TrainConfig,
-) -> Pass {
-    let [_, columns] = window.tokens.dims();
-    let slice = config.small_batch.unwrap_or(columns);
-    if slice >= columns {
-        let masks = model.draw_masks(columns);
-        return pass(model, window, state, masks, config);
-    }
-    in_slices(model, &window, &state, config, 0..columns, slice)
-}
-
 /// Losses and gradients of a rank's columns of a window, in proportion to all of its columns: those of all ranks add up
 /// to those of the whole. `state` is that of the own columns.
 ///
@@ -85,11 +69,12 @@ pub(super) fn own_gradients(
     config: &TrainConfig,
     ranks: &Ranks,
 ) -> Pass {
-    if !ranks.are_several() {
-        return whole_gradients(model, window, state, config);
-    }
     let [_, columns] = window.tokens.dims();
     let slice = config.small_batch.unwrap_or(columns);
+    if slice >= columns && !ranks.are_several() {
+        let masks = model.draw_masks(columns);
+        return pass(model, window, state, masks, config);
+    }
     in_slices(model, &window, &state, config, ranks.part(columns), slice)
 }
 

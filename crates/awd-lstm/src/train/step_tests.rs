@@ -167,7 +167,7 @@ fn slices_have_the_masks_of_the_whole_batch() {
         let model = model(ALL);
         let seeded = |seed, slice| {
             training().seed(seed);
-            all(&whole_gradients(&model, window(), state(&model), &config(slice)), &model)
+            all(&own_gradients(&model, window(), state(&model), &config(slice), &Ranks::alone()), &model)
         };
         let want = seeded(5, None);
         for slice in 1..7 {
@@ -187,7 +187,8 @@ fn parts_of_the_columns_add_up_to_the_whole_batch() {
         let model = model(ALL);
         // Three parts, of 3, 2 and 2 columns, one of them in slices.
         training().seed(5);
-        let whole = all(&whole_gradients(&model, window(), state(&model), &config(Some(3))), &model);
+        let whole =
+            all(&own_gradients(&model, window(), state(&model), &config(Some(3)), &Ranks::alone()), &model);
         let mut sum = vec![0.0; whole.len()];
         let mut states = vec![];
         for (part, small_batch) in [(0..3, None), (3..5, Some(1)), (5..7, None)] {
@@ -217,7 +218,7 @@ fn ranks_make_the_bits_of_as_many_slices() {
         // Parts of 4 and 3 columns; of 3, 2 and 2.
         for size in [2, 3] {
             let slices = config(Some(7usize.div_ceil(size)));
-            let pass = whole_gradients(&model, window(), state(&model), &slices);
+            let pass = own_gradients(&model, window(), state(&model), &slices, &Ranks::alone());
             let want = gradients_of(&model, &pass.grads).concat();
             assert!(want.iter().any(|value| value.abs() > 1e-3));
             let sums = each(size, |ranks| {
