@@ -1,5 +1,7 @@
 //! Means and spreads, and large numbers as text.
 
+use indicatif::HumanCount;
+
 /// Mean and sample standard deviation; the latter is 0 for a single value.
 pub fn mean_and_spread(values: &[f64]) -> (f64, f64) {
     let count = values.len() as f64;
@@ -28,14 +30,7 @@ pub fn mean_and_spread_text(values: &[f64], digits: usize) -> String {
 
 /// A number with commas between its thousands.
 pub fn grouped(number: usize) -> String {
-    let digits = number.to_string();
-    let groups: Vec<&str> = digits
-        .as_bytes()
-        .rchunks(3)
-        .rev()
-        .map(|group| std::str::from_utf8(group).expect("digits are text"))
-        .collect();
-    groups.join(",")
+    HumanCount(number as u64).to_string()
 }
 
 #[cfg(test)]
