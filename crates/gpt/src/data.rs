@@ -47,14 +47,7 @@ impl Windows {
         assert!(index < self.count, "sequence {index} of {}", self.count);
         let start = index * self.stride;
         let end = (start + self.context + 1).min(self.tokens.len());
-        match &self.tokens {
-            Tokens::Memory(ids) => ids[start..end].to_vec(),
-            Tokens::Disk(file) => {
-                let mut ids = vec![0; end - start];
-                file.read(start, &mut ids);
-                ids
-            }
-        }
+        self.tokens.get(start..end)
     }
 }
 

@@ -186,13 +186,5 @@ impl Evaluated {
 
 /// The first so many tokens of a text, or all there are.
 pub fn first(tokens: &Tokens, most: Option<usize>) -> Vec<u32> {
-    let count = most.map_or(tokens.len(), |most| tokens.len().min(most));
-    match tokens {
-        Tokens::Memory(ids) => ids[..count].to_vec(),
-        Tokens::Disk(file) => {
-            let mut ids = vec![0; count];
-            file.read(0, &mut ids);
-            ids
-        }
-    }
+    tokens.get(0..most.map_or(tokens.len(), |most| tokens.len().min(most)))
 }

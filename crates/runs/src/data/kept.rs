@@ -253,15 +253,10 @@ impl Place {
     }
 
     fn corpus(&self, on_disk: bool) -> Result<Corpus> {
-        let open = |name: &str| TokenFile::open(&self.kept.join(name));
-        let ids = |name: &str| -> Result<Vec<u32>> {
-            let file = open(name)?;
-            let mut ids = vec![0; file.len()];
-            file.read(0, &mut ids);
-            Ok(ids)
-        };
+        let open = |name: &str| TokenFile::open(&self.kept.join(name)).map(Tokens::Disk);
+        let ids = |name: &str| open(name).map(|tokens| tokens.get(0..tokens.len()));
         let vocabulary: Vocabulary = files::read_json(&self.kept.join(VOCABULARY))?;
-        let train = if on_disk { Tokens::Disk(open(TRAIN)?) } else { Tokens::Memory(ids(TRAIN)?) };
+        let train = if on_disk { open(TRAIN)? } else { Tokens::Memory(ids(TRAIN)?) };
         Ok(Corpus::of_parts(vocabulary, train, ids(VALID)?, ids(TEST)?))
     }
 

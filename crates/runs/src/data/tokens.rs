@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -39,6 +40,21 @@ impl Tokens {
     /// Whether there is no token.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// The tokens at `range`.
+    ///
+    /// # Panics
+    /// If they are not all there, or a file of tokens cannot be read any more.
+    pub fn get(&self, range: Range<usize>) -> Vec<u32> {
+        match self {
+            Self::Memory(ids) => ids[range].to_vec(),
+            Self::Disk(file) => {
+                let mut ids = vec![0; range.len()];
+                file.read(range.start, &mut ids);
+                ids
+            }
+        }
     }
 
     /// Hands all tokens to `each` in order, in blocks of bounded size.

@@ -4,9 +4,7 @@ use std::fs;
 const WORDS: TextConfig = TextConfig { characters: false, lower_case: false, vocab_size: None };
 
 fn ids(tokens: &Tokens) -> Vec<u32> {
-    let mut ids = Vec::new();
-    tokens.for_each_block(|block| ids.extend_from_slice(block));
-    ids
+    tokens.get(0..tokens.len())
 }
 
 fn folder(train: &[u8], valid: &[u8], test: &[u8]) -> tempfile::TempDir {
