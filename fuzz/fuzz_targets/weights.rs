@@ -3,7 +3,7 @@
 #![no_main]
 
 use awd_lstm::HeadKind;
-use awd_lstm::weights::{Missing, StateDict};
+use awd_lstm::weights::{Noted, StateDict};
 use burn::tensor::Device;
 use highrank_fuzz::{damaged, file};
 use libfuzzer_sys::fuzz_target;
@@ -23,8 +23,8 @@ fuzz_target!(|input: &[u8]| {
         assert_eq!(tensor.shape().num_elements(), tensor.num_elements(), "{name}");
     }
     let heads = [None, Some(HeadKind::Softmax), Some(HeadKind::MosPlif)];
-    let missing = Missing { head: heads[usize::from(which >> 2) % heads.len()], ..Missing::default() };
-    let Ok(config) = state.model_config(&missing) else { return };
+    let noted = Noted { head: heads[usize::from(which >> 2) % heads.len()], ..Noted::default() };
+    let Ok(config) = state.model_config(&noted) else { return };
     // A model takes a hundred times as long to make as its file to read.
     if which >> 4 == 0 && state.check_size(config.num_params()).is_ok() {
         let _ = state.model(&config, &Device::flex());

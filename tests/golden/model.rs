@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use awd_lstm::weights::{Missing, StateDict};
+use awd_lstm::weights::{Noted, StateDict};
 use awd_lstm::{LanguageModel, ModelConfig};
 use burn::tensor::{Int, Tensor, TensorData};
 use serde::Deserialize;
@@ -67,7 +67,7 @@ pub struct Model {
 /// All models of a folder, by name.
 pub fn read(folder: &Path) -> Vec<Model> {
     let model = |(name, state, reference): (String, StateDict, Reference)| {
-        let config = state.model_config(&Missing::default()).unwrap();
+        let config = state.model_config(&Noted::default()).unwrap();
         Model { name, state, config, reference }
     };
     with_references(folder).into_iter().map(model).collect()

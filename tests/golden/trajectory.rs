@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use awd_lstm::data::Window;
 use awd_lstm::dropout::{LayerMasks, Masks};
-use awd_lstm::weights::{Missing, StateDict};
-use awd_lstm::{Dropouts, HeadKind, Preset, TrainConfig, train};
+use awd_lstm::weights::{Noted, StateDict};
+use awd_lstm::{Dropouts, HeadKind, ModelConfig, Preset, TrainConfig, train};
 use burn::tensor::{DType, Int, Tensor, TensorData};
 use runs::optim::NtAsgdConfig;
 use serde::Deserialize;
@@ -130,8 +130,8 @@ impl Trajectory {
         let mut report = Report::new(format!("trajectory {} on {}", self.name, on.name));
         let (reference, config) = (&self.reference, self.reference.train_config());
         let Sizes { head, vocab, d_embedding, components, tied, dropouts, .. } = reference.model;
-        let sizes = self.start.model_config(&Missing { head: Some(head), dropouts, ..Missing::default() });
-        let sizes = sizes.unwrap();
+        let sizes = self.start.model_config(&Noted { head: Some(head), ..Noted::default() }).unwrap();
+        let sizes = ModelConfig { dropouts, ..sizes };
         let told = (sizes.vocab, sizes.d_embedding, sizes.components, sizes.tied);
         if told != (vocab, d_embedding, components, tied)
             || sizes.lstm_sizes != reference.model.lstm_sizes

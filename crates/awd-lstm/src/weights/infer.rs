@@ -2,42 +2,21 @@
 
 use highrank::{AdaptiveConfig, Precision};
 
-use super::StateDict;
 use super::names;
+use super::{Noted, StateDict};
 use crate::config::{Dropouts, HeadKind, ModelConfig};
 use runs::error::{Error, Result};
 
-/// The settings of a [`ModelConfig`] that no tensor determines.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Missing {
-    /// The output layer. `None` takes the one that the tensors suggest: `mos` for a mixture, `doc` for one with contexts from
-    /// several layers, `mixtape` where there are gates, `softmax` without one, and `plif`, `mos-plif` or `gss` if there are tensors of that name. `moc` and
-    /// `sigsoftmax` cannot be told from `mos` and `softmax`, but by what the file [notes](StateDict::noted).
-    pub head: Option<HeadKind>,
-    /// T of a PLIF. Heads without one ignore it.
-    pub plif_bound: f64,
-    /// Of a mixture whose contexts are linear, the spread with which they started: [`ModelConfig::start_spread`].
-    pub start_spread: Option<f64>,
-    /// The dropouts for further training.
-    pub dropouts: Dropouts,
-}
-
-impl Default for Missing {
-    /// The suggested head, knots on [-20, 20], tanh contexts, no dropout.
-    fn default() -> Self {
-        Self { head: None, plif_bound: 20.0, start_spread: None, dropouts: Dropouts::NONE }
-    }
-}
-
 impl StateDict {
-    /// The configuration of the model that the tensors belong to: sizes from their shapes, the rest from `missing`.
+    /// The configuration of the model that the tensors belong to: sizes from their shapes, the rest from `noted`. It has no
+    /// dropout.
     ///
     /// A model is tied if `decoder.weight` is absent or equal to `encoder.weight`, or has a row for each cluster of rare words and no
     /// more.
     ///
     /// # Errors
     /// [`Error::WeightsMismatch`] if no tensor determines a size, or the errors of [`ModelConfig::validate`].
-    pub fn model_config(&self, missing: &Missing) -> Result<ModelConfig> {
+    pub fn model_config(&self, noted: &Noted) -> Result<ModelConfig> {
         let mut problems = Vec::new();
         // The first of several tensors that tells a size, as (name, rank, dimension, parts).
         let mut size = |sources: &[(String, usize, usize, usize)]| {
@@ -85,7 +64,7 @@ impl StateDict {
             (false, false, true) => HeadKind::Gss,
             (false, false, false) => HeadKind::Softmax,
         };
-        let head = missing.head.unwrap_or(suggested);
+        let head = noted.head.unwrap_or(suggested);
         let of_connection = |lower: Option<usize>| {
             let (name, d) = (names::connection(lower), d_embedding.max(1));
             [(format!("{name}.weight"), 2, 0, d), (format!("{name}.bias"), 1, 0, d)]
@@ -148,10 +127,10 @@ impl StateDict {
             cutoffs,
             frequent: (frequent != vocab / 20).then_some(frequent),
             d_gate,
-            start_spread: missing.start_spread,
+            start_spread: noted.start_spread,
             knots,
-            plif_bound: missing.plif_bound,
-            dropouts: missing.dropouts,
+            plif_bound: noted.plif_bound.unwrap_or(20.0),
+            dropouts: Dropouts::NONE,
             tied: self.is_tied(tails.len()),
             precision: Precision::Full,
         };

@@ -31,12 +31,12 @@
 //! The level `module.` that weight dropout adds to the names of an LSTM is read with and without.
 //!
 //! ```no_run
-//! use awd_lstm::weights::{Missing, StateDict};
+//! use awd_lstm::weights::StateDict;
 //! use burn::tensor::Device;
 //!
 //! # fn main() -> Result<(), runs::Error> {
 //! let state = StateDict::read("model.pt".as_ref())?;
-//! let config = state.model_config(&Missing::default())?;
+//! let config = state.model_config(&state.noted()?)?;
 //! let model = state.model(&config, &Device::default())?;
 //! # Ok(()) }
 //! ```
@@ -49,7 +49,6 @@ mod pickle;
 mod pytorch;
 mod state_dict;
 
-pub use infer::Missing;
 pub use names::TensorName;
 pub use notes::Noted;
 pub use state_dict::StateDict;

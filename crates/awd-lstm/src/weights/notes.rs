@@ -14,11 +14,14 @@ const START_SPREAD: &str = "highrank.start_spread";
 /// What no tensor tells of a model, in the metadata of a safetensors file. Files of other programs have none of it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Noted {
-    /// The output layer.
+    /// The output layer. `None` takes the one that the tensors suggest: `mos` for a mixture, `doc` for one with contexts from
+    /// several layers, `mixtape` where there are gates, `softmax` without one, and `plif`, `mos-plif` or `gss` if there are tensors
+    /// of that name. `moc` and `sigsoftmax` cannot be told from `mos` and `softmax`.
     pub head: Option<HeadKind>,
-    /// T of a PLIF.
+    /// T of a PLIF; `None` is 20. Heads without one ignore it.
     pub plif_bound: Option<f64>,
-    /// [`ModelConfig::start_spread`].
+    /// Of a mixture whose contexts are linear, the spread with which they started: [`ModelConfig::start_spread`]. `None` are tanh
+    /// contexts.
     pub start_spread: Option<f64>,
 }
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use awd_lstm::train::{RunConfig, RunFolder};
-use awd_lstm::weights::{Missing, Noted, StateDict};
+use awd_lstm::weights::{Noted, StateDict};
 use awd_lstm::{HeadKind, ModelConfig, Preset};
 use clap::Args;
 use program::args::TextArgs;
@@ -77,12 +77,13 @@ pub fn run(args: &ImportArgs) -> Result<(), Failure> {
         Noted { head: Some(head), .. } if args.head.is_some_and(|given| given != head) => Noted::default(),
         noted => noted,
     };
-    let mut missing = Missing { head: args.head.or(noted.head), ..Missing::default() };
-    missing.plif_bound = args.plif_bound.or(noted.plif_bound).unwrap_or(missing.plif_bound);
-    missing.start_spread = args.start_spread.or(noted.start_spread);
-    let head = state.model_config(&missing)?.head;
-    missing.dropouts = args.preset.model(head, 1).dropouts;
-    let model = state.model_config(&missing)?;
+    let told = Noted {
+        head: args.head.or(noted.head),
+        plif_bound: args.plif_bound.or(noted.plif_bound),
+        start_spread: args.start_spread.or(noted.start_spread),
+    };
+    let model = state.model_config(&told)?;
+    let model = ModelConfig { dropouts: args.preset.model(model.head, 1).dropouts, ..model };
     let corpus = match &args.vocab {
         Some(path) => Corpus::load_held_out(&args.data, Vocabulary::load(path)?, &text)?,
         None => Corpus::load(&args.data, &text)?,

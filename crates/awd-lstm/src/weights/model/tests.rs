@@ -5,7 +5,7 @@ use std::fs;
 use burn::tensor::Distribution;
 
 use crate::config::{Dropouts, HeadKind};
-use crate::weights::{Missing, Noted};
+use crate::weights::Noted;
 
 fn config(head: HeadKind) -> ModelConfig {
     ModelConfig {
@@ -33,13 +33,11 @@ fn bits(model: &LanguageModel) -> Vec<(String, Vec<u8>)> {
     parameters.map(|parameter| (parameter.name.clone(), values(&parameter).as_bytes().to_vec())).collect()
 }
 
-fn missing(config: &ModelConfig) -> Missing {
-    Missing {
-        head: Some(config.head),
-        plif_bound: config.plif_bound,
-        start_spread: config.start_spread,
-        dropouts: config.dropouts,
-    }
+/// The configuration that tensors have if all of `config` but them and the dropouts is told.
+fn told(state: &StateDict, config: &ModelConfig) -> ModelConfig {
+    let plif_bound = Some(config.plif_bound);
+    let model = state.model_config(&Noted { plif_bound, ..Noted::of(config) }).unwrap();
+    ModelConfig { dropouts: config.dropouts, ..model }
 }
 
 #[test]
@@ -56,7 +54,7 @@ fn every_model_goes_out_and_comes_back_bit_for_bit() {
             let model = model(&config);
             StateDict::of_model(&model).write(&path, weight_dropout).unwrap();
             let state = StateDict::read(&path).unwrap();
-            assert_eq!(state.model_config(&missing(&config)).unwrap(), config);
+            assert_eq!(told(&state, &config), config);
             let back = state.model(&config, &Device::flex()).unwrap();
             assert_eq!(bits(&back), bits(&model), "{head}, tied {tied}");
             // The same weights make the same file.
@@ -79,7 +77,7 @@ fn clusters_go_out_under_pytorchs_names_and_come_back() {
             assert_eq!(shape("decoder.bias"), [6]);
             let width = config.last_lstm();
             assert_eq!((shape("tail.0.0.weight"), shape("tail.1.1.weight")), (vec![1, width], vec![3, 1]));
-            assert_eq!(state.model_config(&missing(&config)).unwrap(), config);
+            assert_eq!(told(&state, &config), config);
             assert_eq!(bits(&state.model(&config, &Device::flex()).unwrap()), bits(&model));
             // A tail that belongs to other clusters.
             state.tensors.insert("tail.2.1.weight".into(), TensorData::zeros::<f32, _>([5, 1]));
@@ -98,7 +96,7 @@ fn the_tensors_suggest_the_head() {
             other => other,
         };
         let state = StateDict::of_model(&model(&config(head)));
-        assert_eq!(state.model_config(&Missing::default()).unwrap().head, suggested);
+        assert_eq!(state.model_config(&Noted::default()).unwrap().head, suggested);
     }
 }
 
@@ -131,7 +129,7 @@ fn names_and_orientation_are_pytorchs() {
     let of_contexts = |lstm_sizes: Vec<usize>, lower_components: Vec<usize>| -> Vec<String> {
         let config = ModelConfig { lstm_sizes, lower_components, ..config(HeadKind::Doc) };
         let state = StateDict::of_model(&model(&config));
-        assert_eq!(state.model_config(&missing(&config)).unwrap(), config);
+        assert_eq!(told(&state, &config), config);
         let is_of_contexts = |line: &String| line.starts_with("latent") || line.starts_with("weight4");
         listed(&state).into_iter().filter(is_of_contexts).collect()
     };
@@ -171,7 +169,7 @@ fn changed(change: impl Fn(&mut BTreeMap<String, TensorData>)) -> StateDict {
 }
 
 fn refused(state: &StateDict) -> String {
-    let config = state.model_config(&Missing::default());
+    let config = state.model_config(&Noted::default());
     let result = config.and_then(|config| state.model(&config, &Device::flex()));
     let message = result.map(|_| ()).unwrap_err().to_string();
     assert!(!message.contains('\n'), "{message}");
@@ -239,7 +237,7 @@ fn everything_that_does_not_fit_is_listed_at_once() {
     let nothing = changed(BTreeMap::clear);
     assert!(refused(&nothing).contains("encoder.weight or decoder.weight or decoder.bias is missing"));
     // A tensor that would tell two sizes.
-    let mixtape = Missing { head: Some(HeadKind::Mixtape), ..missing(&config(HeadKind::Mos)) };
+    let mixtape = Noted { head: Some(HeadKind::Mixtape), ..Noted::default() };
     let message = nothing.model_config(&mixtape).unwrap_err().to_string();
     assert_eq!(message.matches("gates.vectors is missing").count(), 1, "{message}");
 }
@@ -315,7 +313,7 @@ fn names_are_read_with_and_without_the_levels_around_them() {
 #[test]
 fn tied_and_untied_models_are_told_apart() {
     let tied = |change: fn(&mut BTreeMap<String, TensorData>)| {
-        changed(change).model_config(&Missing::default()).unwrap().tied
+        changed(change).model_config(&Noted::default()).unwrap().tied
     };
     assert!(tied(|_| ()));
     assert!(tied(|tensors| drop(tensors.remove("decoder.weight"))));
