@@ -279,22 +279,6 @@ pub enum Error {
         problems: Vec<String>,
     },
 
-    /// A vocabulary does not have as many words as a model.
-    #[error(
-        "`{}` has {words} words, but the model in `{}` has {vocab}: it was made from other text",
-        path.display(), model.display()
-    )]
-    WrongVocabulary {
-        /// The folder or file that the words are from.
-        path: PathBuf,
-        /// Their number.
-        words: usize,
-        /// The model's file.
-        model: PathBuf,
-        /// Its number of words.
-        vocab: usize,
-    },
-
     /// The training loss became NaN or infinite, or a weight did.
     #[error(
         "the {what} not finite in epoch {epoch}, at or before step {step} of {steps}: training stopped, \

@@ -12,8 +12,8 @@ use program::failure::Failure;
 use program::files::{check_run_folder, refuse_file};
 use program::print::{print_json, print_note};
 use program::statistics::grouped;
+use runs::Versions;
 use runs::data::{Corpus, Fingerprint, Vocabulary};
-use runs::{Error, Versions};
 use serde::Serialize;
 
 use crate::args::missing_part;
@@ -90,12 +90,13 @@ pub fn run(args: &ImportArgs) -> Result<(), Failure> {
     };
     let vocabulary = corpus.vocabulary().clone();
     if vocabulary.len() != model.vocab {
-        return Err(Error::WrongVocabulary {
-            path: args.vocab.as_ref().unwrap_or(&args.data).clone(),
-            words: vocabulary.len(),
-            model: args.weights.clone(),
-            vocab: model.vocab,
-        }
+        return Err(format!(
+            "`{}` has {} words, but the model in `{}` has {}: it was made from other text",
+            args.vocab.as_ref().unwrap_or(&args.data).display(),
+            vocabulary.len(),
+            args.weights.display(),
+            model.vocab
+        )
         .into());
     }
     let config = RunConfig {
