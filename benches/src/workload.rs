@@ -16,7 +16,7 @@ use burn::tensor::{Device, Distribution, Int, Tensor};
 use highrank::Precision;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
-use runs::optim::{NtAsgd, NtAsgdConfig};
+use runs::optim::NtAsgd;
 
 use program::failure::Failure;
 
@@ -48,7 +48,7 @@ impl Training {
             Tensor::<1, Int>::from_data(words.as_slice(), &device).reshape([config.bptt, config.batch])
         };
         let (tokens, targets) = (draw(), draw());
-        let optimiser = NtAsgdConfig::new().with_weight_decay(config.weight_decay).init();
+        let optimiser = NtAsgd::new(config.weight_decay);
         let state = model.zero_state(config.batch);
         let mut training = Self { config, model: Some(model), optimiser, state, tokens, targets };
         // Small weights cannot be far from the uniform distribution.

@@ -3,7 +3,7 @@
 use burn::module::{Module, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{Int, Tensor, activation};
-use runs::optim::{NonMonotone, NtAsgdConfig, clip_global_norm, global_norm};
+use runs::optim::{NonMonotone, NtAsgd, clip_global_norm, global_norm};
 
 use crate::backends::Setting;
 use crate::case::Case;
@@ -42,7 +42,7 @@ pub fn check(case: &Case, on: &Setting, report: &mut Report) {
     // Errors of a step carry over to all later ones; these trajectories do not amplify them much.
     let tolerance = 60.0 * Tolerance::new(&case.entry, on).value("theta.weight");
     let mut model = Regression::start(case, on);
-    let mut optimiser = NtAsgdConfig::new().with_weight_decay(case.number("weight_decay")).init();
+    let mut optimiser = NtAsgd::new(case.number("weight_decay"));
     let mut rule = NonMonotone::new(case.number("nonmono") as usize);
     let (every, steps) = (case.number("eval_every") as usize, case.number("steps") as usize);
 

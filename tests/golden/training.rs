@@ -4,7 +4,7 @@ use awd_lstm::data::Window;
 use awd_lstm::weights::StateDict;
 use awd_lstm::{Dropouts, HeadKind, ModelConfig, Preset, TrainConfig, train};
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
-use runs::optim::NtAsgdConfig;
+use runs::optim::NtAsgd;
 
 use crate::backends::{ndarray, settings};
 use crate::compare::values;
@@ -38,7 +38,7 @@ fn course(config: &ModelConfig, start: &StateDict, device: Device, dtype: DType)
     let device = device.autodiff();
     let train_config = TrainConfig { clip: 0.1, ..Preset::Small.train() };
     let mut model = start.model_of_dtype(config, &device, dtype).unwrap();
-    let mut optimiser = NtAsgdConfig::new().with_weight_decay(1e-3).init();
+    let mut optimiser = NtAsgd::new(1e-3);
     let mut state = model.zero_state(BATCH);
     let mut losses = vec![];
     for step in 0..STEPS {

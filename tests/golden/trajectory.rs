@@ -8,7 +8,7 @@ use awd_lstm::dropout::{LayerMasks, Masks};
 use awd_lstm::weights::{Noted, StateDict};
 use awd_lstm::{Dropouts, HeadKind, ModelConfig, Preset, TrainConfig, train};
 use burn::tensor::{DType, Int, Tensor, TensorData};
-use runs::optim::NtAsgdConfig;
+use runs::optim::NtAsgd;
 use serde::Deserialize;
 
 use crate::backends::{Setting, settings};
@@ -141,7 +141,7 @@ impl Trajectory {
         }
 
         let mut model = self.start.model_of_dtype(&sizes, &on.autodiff().device, on.dtype).unwrap();
-        let mut optimiser = NtAsgdConfig::new().with_weight_decay(config.weight_decay).init();
+        let mut optimiser = NtAsgd::new(config.weight_decay);
         let mut state = model.zero_state(reference.steps[0].tokens[0].len());
         for (n, step) in reference.steps.iter().enumerate() {
             let ids = |rows: &[Vec<i64>]| -> Tensor<2, Int> {

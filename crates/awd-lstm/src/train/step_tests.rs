@@ -8,7 +8,6 @@ use crate::config::{Dropouts, HeadKind, ModelConfig, Preset};
 use crate::lstm::LstmState;
 use crate::testing::{gradients_of, weights};
 use runs::distance;
-use runs::optim::NtAsgdConfig;
 use runs::ranks::threads as each;
 use runs::testing::alone;
 
@@ -132,7 +131,7 @@ fn a_step_in_slices_makes_the_same_weights() {
     let start = model(Dropouts::NONE);
     let stepped = |small_batch| {
         let (model, state) = (start.clone(), state(&start));
-        let mut optimiser = NtAsgdConfig::new().init();
+        let mut optimiser = NtAsgd::new(1.2e-6);
         step(model, &mut optimiser, window(), state, &config(small_batch), 2.0).0
     };
     let whole = stepped(None);
@@ -149,7 +148,7 @@ fn the_norm_is_that_of_the_gradients_before_clipping() {
     let Pass { grads, .. } = pass(&model, window(), state(&model), model.draw_masks(7), &config(None));
     let want: f64 = global_norm(&model, &grads).unwrap().into_scalar();
     for small_batch in [None, Some(3)] {
-        let mut optimiser = NtAsgdConfig::new().init();
+        let mut optimiser = NtAsgd::new(1.2e-6);
         let config = TrainConfig { clip: want / 3.0, ..config(small_batch) };
         let (_, stepped) = step(model.clone(), &mut optimiser, window(), state(&model), &config, 2.0);
         let norm: f64 = stepped.gradient_norm.unwrap().into_scalar();
@@ -249,7 +248,7 @@ fn the_norm_of_the_projections_is_a_part_of_the_whole() {
     }
     model.head.context.visit(&mut Remove(&mut grads));
     let want = all - square(global_norm(&model, &grads));
-    let mut optimiser = NtAsgdConfig::new().init();
+    let mut optimiser = NtAsgd::new(1.2e-6);
     let (_, stepped) = step(model.clone(), &mut optimiser, window(), state(&model), &config(None), 2.0);
     let got = square(stepped.latent_norm);
     assert!(want > 1e-3 * all && (got - want).abs() < 1e-4 * want, "{got} {want} of {all}");

@@ -8,7 +8,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 use runs::AVERAGE;
 use runs::data::Corpus;
 use runs::error::{Error, Result};
-use runs::optim::{NtAsgd, NtAsgdConfig};
+use runs::optim::NtAsgd;
 use runs::ranks::Ranks;
 use runs::{Peers, Score, Setup, Shards, Split, Task, TrainerState, Work, load_weights, save_weights};
 
@@ -143,7 +143,7 @@ fn shards(model: &LanguageModel, vocabulary: &Ranks) -> Shards {
 
 /// The optimiser of `model` before its first step.
 fn optimiser(config: &TrainConfig, model: &LanguageModel, vocabulary: &Ranks) -> NtAsgd {
-    let plain = NtAsgdConfig::new().with_weight_decay(config.weight_decay).init();
+    let plain = NtAsgd::new(config.weight_decay);
     let plain = plain.with_shards(shards(model, vocabulary));
     let mut optimiser = plain.with_factor(&model.head.context, config.latent_lr);
     if config.average_from_start {

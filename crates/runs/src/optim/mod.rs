@@ -23,4 +23,4 @@ pub use clip::{clip_global_norm, global_norm};
 pub use dynamic::{DynamicConfig, DynamicForm, DynamicUpdate, GradientStatistics};
 pub use moments::HasMoments;
 pub use non_monotone::NonMonotone;
-pub use nt_asgd::{NtAsgd, NtAsgdConfig};
+pub use nt_asgd::NtAsgd;

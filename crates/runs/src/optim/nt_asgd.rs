@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-use burn::config::Config;
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId, list_param_ids};
 use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
@@ -10,37 +9,6 @@ use burn::tensor::Tensor;
 use super::{clip, parameter, update};
 use crate::error::Result;
 use crate::shards::Shards;
-
-/// Configuration of [`NtAsgd`].
-#[derive(Config, Debug)]
-pub struct NtAsgdConfig {
-    /// Weight decay, added to the (clipped) gradient of every parameter.
-    #[config(default = 1.2e-6)]
-    pub weight_decay: f64,
-}
-
-impl NtAsgdConfig {
-    /// The optimiser before its first step, not averaging.
-    ///
-    /// # Panics
-    ///
-    /// If the weight decay is negative or not finite.
-    pub fn init(&self) -> NtAsgd {
-        let decay = self.weight_decay;
-        assert!(
-            decay.is_finite() && decay >= 0.0,
-            "NtAsgdConfig: weight_decay is {decay}, but must be at least 0"
-        );
-        NtAsgd {
-            weight_decay: decay,
-            factors: HashMap::new(),
-            shards: Shards::default(),
-            averaging: false,
-            iterates: 0,
-            averages: HashMap::new(),
-        }
-    }
-}
 
 /// Non-monotonically triggered averaged SGD (NT-ASGD; arXiv 1708.02182, algorithm 1), for any module.
 ///
@@ -51,9 +19,8 @@ impl NtAsgdConfig {
 ///
 /// The updates of w do not change when averaging begins (t0 = 0, λ = 0), and the average holds only the iterates made
 /// after that moment. The caller decides when that is, for example by [`NonMonotone`](super::NonMonotone), and takes the
-/// averaged weights from [`NtAsgd::averaged`] to evaluate and save. Should be created with [`NtAsgdConfig`]; clip
-/// gradients before the step with [`clip_global_norm`](super::clip_global_norm), or in it with
-/// [`step_clipped`](Self::step_clipped).
+/// averaged weights from [`NtAsgd::averaged`] to evaluate and save. Clip gradients before the step with
+/// [`clip_global_norm`](super::clip_global_norm), or in it with [`step_clipped`](Self::step_clipped).
 ///
 /// A parameter without gradient keeps its value, without decay. Nothing in a step waits for the device.
 ///
@@ -74,6 +41,25 @@ pub struct NtAsgd {
 }
 
 impl NtAsgd {
+    /// The optimiser before its first step, not averaging. The weight decay is added to the (clipped) gradient of every parameter.
+    ///
+    /// # Panics
+    /// If it is negative or not finite.
+    pub fn new(weight_decay: f64) -> Self {
+        assert!(
+            weight_decay.is_finite() && weight_decay >= 0.0,
+            "NtAsgd::new: weight_decay is {weight_decay}, but must be at least 0"
+        );
+        Self {
+            weight_decay,
+            factors: HashMap::new(),
+            shards: Shards::default(),
+            averaging: false,
+            iterates: 0,
+            averages: HashMap::new(),
+        }
+    }
+
     /// Multiplies the learning rate of the parameters of `part` by a factor: `w_t = w_{t-1} - factor · lr (g + ..)`. It acts
     /// after clipping, whose norm it does not change.
     ///

@@ -23,7 +23,7 @@ fn close(got: &[f64], want: &[f64]) {
 
 #[test]
 fn a_step_subtracts_gradient_and_decay() {
-    let mut optim = NtAsgdConfig::new().with_weight_decay(0.5).init();
+    let mut optim = NtAsgd::new(0.5);
     let module = step(&mut optim, 0.1, pair());
     // w - 0.1 (g + 0.5 w)
     close(&values(&module), &[1.0 - 0.15, -2.0 - 0.0, 4.0 - 0.4]);
@@ -33,7 +33,7 @@ fn a_step_subtracts_gradient_and_decay() {
 #[test]
 fn a_step_keeps_gradient_checkpointing() {
     let device = Device::flex().autodiff().gradient_checkpointing();
-    let mut optim = NtAsgdConfig::new().with_weight_decay(0.0).init();
+    let mut optim = NtAsgd::new(0.0);
     let mut module = pair_on(&device);
     let strategy = module.weight.val().gradient_checkpointing_strategy();
     for _ in 0..2 {
@@ -45,7 +45,7 @@ fn a_step_keeps_gradient_checkpointing() {
 
 #[test]
 fn the_average_is_the_mean_of_the_iterates_after_the_trigger() {
-    let mut optim = NtAsgdConfig::new().with_weight_decay(0.0).init();
+    let mut optim = NtAsgd::new(0.0);
     let mut module = step(&mut optim, 1.0, pair());
     optim.start_averaging();
     assert!(optim.is_averaging());
@@ -69,7 +69,7 @@ fn clipping_within_the_step_gives_the_same_bits() {
     // The norm of the gradients is √6.
     for max_norm in [0.7, 10.0] {
         let run = |clipped: bool| {
-            let mut optim = NtAsgdConfig::new().with_weight_decay(0.3).init();
+            let mut optim = NtAsgd::new(0.3);
             optim.start_averaging();
             let mut module = pair();
             for lr in [0.3, 0.9] {
@@ -96,7 +96,7 @@ fn clipping_within_the_step_gives_the_same_bits() {
 #[test]
 fn a_factor_is_on_the_steps_of_its_part_alone() {
     let module = pair();
-    let optim = |factor| NtAsgdConfig::new().with_weight_decay(0.5).init().with_factor(&module.bias, factor);
+    let optim = |factor| NtAsgd::new(0.5).with_factor(&module.bias, factor);
     // w - lr · factor (g + 0.5 w); the norm of the gradients is √6, and clipping to half of it halves them.
     for (factor, bias) in [(1.0, 4.0 - 0.1 * 4.0), (0.25, 4.0 - 0.025 * 4.0), (3.0, 4.0 - 0.3 * 4.0)] {
         let stepped = step(&mut optim(factor), 0.1, module.clone());
@@ -111,7 +111,7 @@ fn a_factor_is_on_the_steps_of_its_part_alone() {
 #[test]
 #[should_panic(expected = "the factor is 0, but must be finite and above 0")]
 fn a_factor_of_zero_is_refused() {
-    let _ = NtAsgdConfig::new().init().with_factor(&pair(), 0.0);
+    let _ = NtAsgd::new(1.2e-6).with_factor(&pair(), 0.0);
 }
 
 #[test]
@@ -119,12 +119,12 @@ fn a_factor_of_zero_is_refused() {
 fn a_norm_of_zero_is_refused() {
     let module = pair();
     let grads = grads(&module);
-    NtAsgdConfig::new().init().step_clipped(1.0, module, grads, 0.0).unwrap();
+    NtAsgd::new(1.2e-6).step_clipped(1.0, module, grads, 0.0).unwrap();
 }
 
 #[test]
 fn without_gradients_there_is_no_norm() {
-    let stepped = NtAsgdConfig::new().init().step_clipped(1.0, pair(), GradientsParams::new(), 1.0);
+    let stepped = NtAsgd::new(1.2e-6).step_clipped(1.0, pair(), GradientsParams::new(), 1.0);
     let (module, norm) = stepped.unwrap();
     assert!(norm.is_none());
     close(&values(&module), &[1.0, -2.0, 4.0]);
@@ -132,7 +132,7 @@ fn without_gradients_there_is_no_norm() {
 
 #[test]
 fn without_averaging_the_average_is_the_module() {
-    let mut optim = NtAsgdConfig::new().init();
+    let mut optim = NtAsgd::new(1.2e-6);
     let module = step(&mut optim, 1.0, pair());
     assert!(!optim.is_averaging());
     assert_eq!(values(&optim.averaged(&module)), values(&module));
@@ -140,7 +140,7 @@ fn without_averaging_the_average_is_the_module() {
 
 #[test]
 fn a_parameter_without_gradient_stays() {
-    let mut optim = NtAsgdConfig::new().with_weight_decay(0.5).init();
+    let mut optim = NtAsgd::new(0.5);
     let module = pair();
     let grads = GradientsParams::from_grads(module.weight.val().sum().backward(), &module);
     optim.start_averaging();
@@ -151,7 +151,7 @@ fn a_parameter_without_gradient_stays() {
 
 #[test]
 fn a_saved_optimiser_goes_on_to_the_same_bits() {
-    let mut optim = NtAsgdConfig::new().init();
+    let mut optim = NtAsgd::new(1.2e-6);
     optim.start_averaging();
     let mut module = pair();
     for _ in 0..3 {
@@ -164,7 +164,7 @@ fn a_saved_optimiser_goes_on_to_the_same_bits() {
         weight: module.weight.clone().map(|_| Tensor::from_data(weight, &device)),
         bias: module.bias.clone().map(|_| Tensor::from_data(bias, &device)),
     };
-    let mut resumed = NtAsgdConfig::new().init();
+    let mut resumed = NtAsgd::new(1.2e-6);
     resumed.resume_averaging(&averaged, optim.iterates());
     assert!(resumed.is_averaging());
     assert_eq!(values(&resumed.averaged(&module)), values(&optim.averaged(&module)));
@@ -177,7 +177,7 @@ fn a_saved_optimiser_goes_on_to_the_same_bits() {
 
 #[test]
 fn an_average_does_not_alias_the_weights() {
-    let mut optim = NtAsgdConfig::new().with_weight_decay(0.0).init();
+    let mut optim = NtAsgd::new(0.0);
     optim.start_averaging();
     let module = step(&mut optim, 1.0, pair());
     let averaged = optim.averaged(&module);
