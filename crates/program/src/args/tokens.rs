@@ -41,16 +41,12 @@ impl TokenArgs {
 
     /// Reads a corpus, from where it is kept or from its text. Nothing is written if that is to be `read_only`.
     pub fn load(&self, data: &Path, text: &TextConfig, read_only: bool) -> Result<Corpus, Failure> {
-        let mut cache = match &self.token_cache {
-            Some(folder) => TokenCache::in_folder(folder),
-            None => TokenCache::beside_text(),
-        };
-        if let Some(mib) = self.token_cache_from {
-            cache = cache.with_min_bytes(mib.saturating_mul(1 << 20));
-        }
+        let min_bytes =
+            self.token_cache_from.map_or(TokenCache::MIN_BYTES, |mib| mib.saturating_mul(1 << 20));
+        let cache = TokenCache { folder: self.token_cache.clone(), min_bytes, read_only };
         refuse_file(data)?;
         let _reading = Working::new(format!("reading the text in {}", data.display()));
-        let (corpus, kept) = Corpus::load_kept(data, text, &cache.with_read_only(read_only))?;
+        let (corpus, kept) = Corpus::load_kept(data, text, &cache)?;
         match kept {
             Kept::Written { because: Some(reason) } => {
                 print_note(format_args!("the text was encoded anew: {reason}"));

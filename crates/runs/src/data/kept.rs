@@ -32,10 +32,12 @@ use crate::hashes::hex;
 /// Where encoded texts are kept: see [`Corpus::load_kept`].
 #[derive(Debug, Clone)]
 pub struct TokenCache {
-    /// `None`: a folder beside the text.
-    folder: Option<PathBuf>,
-    min_bytes: u64,
-    read_only: bool,
+    /// May keep any number of texts and is made if it is not there; `None`: the folder `.encoded` of each data folder.
+    pub folder: Option<PathBuf>,
+    /// The size of a text that is kept: training, validation and test text together.
+    pub min_bytes: u64,
+    /// Whether only what is kept there already is read.
+    pub read_only: bool,
 }
 
 /// What was done about keeping an encoded text.
@@ -68,26 +70,6 @@ const TEST: &str = "test.ids";
 impl TokenCache {
     /// The size of a text, in bytes, from which on it is kept by default: below it is encoded within seconds.
     pub const MIN_BYTES: u64 = 1 << 26;
-
-    /// In the folder `.encoded` of each data folder.
-    pub fn beside_text() -> Self {
-        Self { folder: None, min_bytes: Self::MIN_BYTES, read_only: false }
-    }
-
-    /// In the given folder, which may keep any number of texts and is made if it is not there.
-    pub fn in_folder(folder: &Path) -> Self {
-        Self { folder: Some(folder.to_path_buf()), ..Self::beside_text() }
-    }
-
-    /// Keeps texts of at least so many bytes, training, validation and test text together.
-    pub fn with_min_bytes(self, min_bytes: u64) -> Self {
-        Self { min_bytes, ..self }
-    }
-
-    /// Only reads what is kept there already, if `read_only`.
-    pub fn with_read_only(self, read_only: bool) -> Self {
-        Self { read_only, ..self }
-    }
 
     /// The folder of a text, and the one that it is in.
     fn place(&self, data: &Path, text: &TextConfig) -> Result<Place> {

@@ -6,7 +6,7 @@ use crate::data::UNKNOWN;
 const WORDS: TextConfig = TextConfig { characters: false, lower_case: false, vocab_size: None };
 
 fn all() -> TokenCache {
-    TokenCache::beside_text().with_min_bytes(0)
+    TokenCache { folder: None, min_bytes: 0, read_only: false }
 }
 
 /// A data folder whose training text is in one file or in a folder of several.
@@ -94,7 +94,7 @@ fn a_text_that_was_being_replaced_is_found() {
     let want = content(&load(folder.path(), &all()).0);
     let place = kept(folder.path());
     fs::rename(&place, place.with_added_extension("old")).unwrap();
-    assert!(matches!(load(folder.path(), &all().with_read_only(true)).1, Kept::Encoded));
+    assert!(matches!(load(folder.path(), &TokenCache { read_only: true, ..all() }).1, Kept::Encoded));
     let (corpus, how) = load(folder.path(), &all());
     assert!(matches!(how, Kept::Read), "{how:?}");
     assert_eq!(content(&corpus), want);
@@ -108,15 +108,15 @@ fn a_small_text_is_not_kept() {
         .files()
         .map(|path| fs::metadata(path).unwrap().len())
         .sum();
-    let (_, how) = load(folder.path(), &all().with_min_bytes(bytes + 1));
+    let (_, how) = load(folder.path(), &TokenCache { min_bytes: bytes + 1, ..all() });
     assert!(matches!(how, Kept::Encoded), "{how:?}");
     assert!(!folder.path().join(BESIDE).exists());
-    let (_, how) = load(folder.path(), &all().with_read_only(true));
+    let (_, how) = load(folder.path(), &TokenCache { read_only: true, ..all() });
     assert!(matches!(how, Kept::Encoded), "{how:?}");
     assert!(!folder.path().join(BESIDE).exists());
-    let (_, how) = load(folder.path(), &all().with_min_bytes(bytes));
+    let (_, how) = load(folder.path(), &TokenCache { min_bytes: bytes, ..all() });
     assert!(matches!(how, Kept::Written { .. }), "{how:?}");
-    assert!(matches!(load(folder.path(), &all().with_read_only(true)).1, Kept::Read));
+    assert!(matches!(load(folder.path(), &TokenCache { read_only: true, ..all() }).1, Kept::Read));
 }
 
 #[test]
@@ -236,7 +236,7 @@ fn one_process_writes_at_a_time_and_one_that_died_is_no_obstacle() {
 fn a_shared_folder_keeps_texts_apart() {
     let (shared, one, other) = (tempfile::tempdir().unwrap(), data(true), data(true));
     fs::write(other.path().join("train/a"), "one cat\n").unwrap();
-    let cache = TokenCache::in_folder(&shared.path().join("new/folder")).with_min_bytes(0);
+    let cache = TokenCache { folder: Some(shared.path().join("new/folder")), ..all() };
     for how in ["Written { because: None }", "Read"] {
         for (data, word) in [(&one, "the"), (&other, "one")] {
             let (corpus, found) = load(data.path(), &cache);
