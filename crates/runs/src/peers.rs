@@ -13,7 +13,8 @@ use crate::ranks::{Grid, Ranks};
 /// What all ranks go by, whatever their own clocks and signals say. A process of its own goes by itself.
 #[derive(Debug, Default)]
 pub struct Peers {
-    grid: Grid,
+    /// All of them.
+    pub(crate) grid: Grid,
     /// Whether the run is saved, by rank 0.
     pub(crate) saves: bool,
     /// Whether a rank was asked to stop.
@@ -48,14 +49,9 @@ impl Peers {
         Self { grid, ..Self::default() }
     }
 
-    /// All of them.
-    pub(crate) fn grid(&self) -> &Grid {
-        &self.grid
-    }
-
     /// The ranks that share the columns of the batch.
     pub fn ranks(&self) -> &Ranks {
-        self.grid.batch()
+        &self.grid.batch
     }
 
     /// The losses and the gradients of all ranks from those of each, added in the order of the ranks. What was
@@ -69,7 +65,7 @@ impl Peers {
         losses: [Tensor<1>; N],
         grads: GradientsParams,
     ) -> Result<([Tensor<1>; N], GradientsParams)> {
-        let (all, ranks) = (self.grid.all(), self.grid.batch());
+        let (all, ranks) = (&self.grid.all, &self.grid.batch);
         if !all.are_several() {
             return Ok((losses, grads));
         }

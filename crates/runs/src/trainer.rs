@@ -116,7 +116,7 @@ impl<T: Task> Trainer<T> {
     /// # Errors
     /// [`Error::TooManyRanks`] if there are more groups than the task [can take](Task::max_ranks).
     pub fn with_grid(mut self, grid: &Grid) -> Result<Self> {
-        let (ranks, batch) = (grid.batch().size(), self.task.max_ranks());
+        let (ranks, batch) = (grid.batch.size(), self.task.max_ranks());
         if ranks > batch {
             return Err(Error::TooManyRanks { ranks, batch });
         }
@@ -136,7 +136,7 @@ impl<T: Task> Trainer<T> {
     /// If training has begun.
     pub fn start_from(&mut self, weights: &Path) -> Result<()> {
         let model = self.task.shards().load(self.task.model().clone(), weights);
-        let model = self.peers.grid().all().all_good(model)?;
+        let model = self.peers.grid.all.all_good(model)?;
         self.start_with(model)
     }
 
@@ -221,7 +221,7 @@ impl<T: Task> Trainer<T> {
         run: Option<&Folder<T::Settings>>,
         observer: &mut dyn TrainObserver,
     ) -> Result<Fitted> {
-        self.peers.saves = self.peers.grid().all().first_says(run.is_some())?;
+        self.peers.saves = self.peers.grid.all.first_says(run.is_some())?;
         self.peers.stop = false;
         if let (true, Some(Best { epoch: 0, .. })) = (self.peers.saves, self.state.best) {
             // The model that training started from.
@@ -286,7 +286,7 @@ impl<T: Task> Trainer<T> {
         }
         while !self.is_validation_due() {
             // Several ranks said so in the exchange of the step before.
-            let several = self.peers.grid().all().are_several();
+            let several = self.peers.grid.all.are_several();
             if if several { self.peers.stop } else { observer.stop() } {
                 return Ok(false);
             }
@@ -344,7 +344,7 @@ impl<T: Task> Trainer<T> {
         let done = self.position().step;
         let seed = mix_seed(self.common().seed, epoch as u64, done as u64 + 1);
         self.task.setup().device.seed(seed);
-        let several = self.peers.grid().all().are_several();
+        let several = self.peers.grid.all.are_several();
         if several {
             self.peers.stop = observer.stop();
             (self.peers.save, self.peers.seconds) = (self.is_save_due(), self.clock.seconds());
@@ -478,7 +478,7 @@ impl<T: Task> Trainer<T> {
         split: Split,
         mut stop: impl FnMut() -> bool,
     ) -> Result<Option<Score>> {
-        let vocabulary = self.peers.grid().vocabulary();
+        let vocabulary = &self.peers.grid.vocabulary;
         let mut agreed = Ok(());
         // Those that share a vocabulary stop at the same chunk.
         let stop = &mut || {
@@ -494,7 +494,7 @@ impl<T: Task> Trainer<T> {
     /// Checks that all ranks have the same weights: they have read the same file or made the same updates, unless the memory of one
     /// is broken.
     fn check_weights(&self, what: &str, weights: &T::Model) -> Result<()> {
-        self.task.shards().check_same(self.peers.grid().all(), what, weights)
+        self.task.shards().check_same(&self.peers.grid.all, what, weights)
     }
 }
 

@@ -141,7 +141,7 @@ impl<K: Kind> Job<'_, K> {
             let parameters = K::parameters(config, &device)?;
             // No less, however few of the parameters are the vocabulary's.
             device::check_room(name, parameters / vocab_parallel)?;
-            let trainer = Trainer::new(text.task(config, grid.vocabulary(), &device)?).with_grid(&grid)?;
+            let trainer = Trainer::new(text.task(config, &grid.vocabulary, &device)?).with_grid(&grid)?;
             let trainer = trainer.with_checkpoint_every(output.checkpoint_every);
             Ok((trainer.with_log_every(output.log_every()), parameters))
         };

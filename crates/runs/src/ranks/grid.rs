@@ -10,9 +10,12 @@ use crate::error::{Error, Result};
 /// Rank r is number `r mod width` of group `⌊r / width⌋`: a group are neighbours, on one machine if it has as many.
 #[derive(Debug, Clone, Default)]
 pub struct Grid {
-    all: Ranks,
-    vocabulary: Ranks,
-    batch: Ranks,
+    /// All processes.
+    pub all: Ranks,
+    /// Those that share the vocabulary with this one. They have the same columns of the batch.
+    pub vocabulary: Ranks,
+    /// Those that share the batch with this one. They have the same rows of the vocabulary.
+    pub batch: Ranks,
 }
 
 impl Grid {
@@ -45,21 +48,6 @@ impl Grid {
             return Err(Error::Groups { ranks: all.size(), width });
         }
         Ok(())
-    }
-
-    /// All processes.
-    pub fn all(&self) -> &Ranks {
-        &self.all
-    }
-
-    /// Those that share the vocabulary with this one. They have the same columns of the batch.
-    pub fn vocabulary(&self) -> &Ranks {
-        &self.vocabulary
-    }
-
-    /// Those that share the batch with this one. They have the same rows of the vocabulary.
-    pub fn batch(&self) -> &Ranks {
-        &self.batch
     }
 
     /// Whether this process's group is the one that rank 0 is of.

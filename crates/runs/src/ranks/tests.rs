@@ -124,12 +124,12 @@ fn settings_that_differ_are_named_with_their_rank() {
 fn groups_are_neighbours_and_sum_among_themselves() {
     let all = each(6, |ranks| {
         let grid = Grid::new(&ranks.with_precision(ReducePrecision::Bf16), 2).unwrap();
-        let (vocabulary, batch) = (grid.vocabulary(), grid.batch());
+        let (vocabulary, batch) = (&grid.vocabulary, &grid.batch);
         let number = 1.0 + 1.0 / 1024.0;
         // Of groups, in full precision; groups need not exchange as much as each other.
-        let mut own = vec![grid.all().rank() as f32 * number; 1 + batch.rank()];
+        let mut own = vec![grid.all.rank() as f32 * number; 1 + batch.rank()];
         vocabulary.sum_f32(&mut own).unwrap();
-        let others = batch.gather_equal(&[grid.all().rank() as u64]).unwrap();
+        let others = batch.gather_equal(&[grid.all.rank() as u64]).unwrap();
         let places = [vocabulary.rank(), vocabulary.size(), batch.rank(), batch.size()];
         (places, own[0] / number, others, grid.is_first_group())
     });

@@ -46,7 +46,7 @@ impl<T: Task> Trainer<T> {
             written = self.task.save(&self.state, folder);
         }
         let diverged = matches!(written, Err(Error::NonFiniteTensor { .. }));
-        match self.peers.grid().all().first_says(diverged)? {
+        match self.peers.grid.all.first_says(diverged)? {
             true => Err(self.diverged("weights are")),
             false => written,
         }
@@ -54,7 +54,7 @@ impl<T: Task> Trainer<T> {
 
     fn write_weights(&self, folder: Option<&Path>) -> Result<()> {
         let shards = self.task.shards();
-        let takes_part = !shards.are_none() && self.peers.grid().is_first_group();
+        let takes_part = !shards.are_none() && self.peers.grid.is_first_group();
         if folder.is_none() && !takes_part {
             return Ok(());
         }
@@ -78,9 +78,7 @@ impl<T: Task> Trainer<T> {
     /// The best model with all rows at rank 0, if there is one; the ranks that have a copy of rank 0's model call it.
     fn whole_best(&self) -> Result<Option<T::Model>> {
         match &self.best {
-            Some(weights) if self.peers.grid().is_first_group() => {
-                self.task.shards().whole(weights).map(Some)
-            }
+            Some(weights) if self.peers.grid.is_first_group() => self.task.shards().whole(weights).map(Some),
             _ => Ok(None),
         }
     }
@@ -111,7 +109,7 @@ impl<T: Task> Trainer<T> {
         run: &Folder<T::Settings>,
         begin: impl FnOnce(&mut Self) -> Result<(), E>,
     ) -> Result<bool, E> {
-        let all = self.peers.grid().all().clone();
+        let all = self.peers.grid.all.clone();
         let found = self.go_back(run);
         let found = all.all_good(found)?;
         // A machine may have an older copy of the run.

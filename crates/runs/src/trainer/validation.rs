@@ -27,7 +27,7 @@ impl<T: Task> Trainer<T> {
         self.check_weights("weights", &weights)?;
         let evaluated = self.evaluate(&weights, Split::Valid, || observer.stop())?;
         // By rank 0's clock.
-        let seconds = self.peers.grid().all().gather_equal(&[self.clock.seconds()])?[0];
+        let seconds = self.peers.grid.all.gather_equal(&[self.clock.seconds()])?[0];
         let position = self.position();
         position.seconds = seconds;
         position.validation_seconds += began.elapsed().as_secs_f64();

@@ -82,8 +82,8 @@ fn train(
     let fresh = Mutex::new(());
     let trainer = |grid: &Grid| {
         let _guard = fresh.lock().unwrap();
-        let config = config(grid.all().rank());
-        let task = LmTask::among(grid.vocabulary(), model, &config, &corpus(), &Device::flex());
+        let config = config(grid.all.rank());
+        let task = LmTask::among(&grid.vocabulary, model, &config, &corpus(), &Device::flex());
         Trainer::new(task.unwrap()).with_log_every(8)
     };
     train_among(shape, trainer, run, stop)

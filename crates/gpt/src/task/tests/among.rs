@@ -41,7 +41,7 @@ fn run_of(model: &GptConfig, start: &Gpt) -> (tempfile::TempDir, RunFolder) {
 fn train(shape: (usize, usize), run: &RunFolder, stop: usize) -> Vec<AtEnd<GptTask>> {
     let RunConfig { model, train, .. } = run.config().unwrap();
     let trainer = |grid: &Grid| {
-        let task = GptTask::among(grid.vocabulary(), &model, &train, &corpus(), &Device::flex());
+        let task = GptTask::among(&grid.vocabulary, &model, &train, &corpus(), &Device::flex());
         Trainer::new(task.unwrap()).with_log_every(4)
     };
     train_among(shape, trainer, Some(run), stop)

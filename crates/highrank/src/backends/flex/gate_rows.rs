@@ -8,7 +8,6 @@ use pulp::Arch;
 
 use super::row::{Lanes, total};
 use super::tensors::take;
-use crate::ops::GatedArgs;
 use crate::ops::gated::{COMPONENTS, GATES};
 
 /// What the backward visit of a token sums over its words.

@@ -25,7 +25,7 @@ fn fit<'a>(
 ) -> Vec<AtEnd<DialogTask<'a>>> {
     let RunConfig { model, train, .. } = run.config().unwrap();
     let trainer = |grid: &Grid| {
-        let task = DialogTask::among(grid.vocabulary(), &model, &train, corpus, &Device::flex());
+        let task = DialogTask::among(&grid.vocabulary, &model, &train, corpus, &Device::flex());
         Trainer::new(task.unwrap())
     };
     train_among(shape, trainer, Some(run), stop)
