@@ -202,7 +202,7 @@ fn train_one(
         floor_ppl: language.mean_nll(corpus.test()).exp(),
         kl,
         // The entries were computed in f32, so that is their roundoff.
-        rank: Spectrum::of(&rows, model.vocab)?.rank_with(f64::from(f32::EPSILON)),
+        rank: Spectrum::of(&rows, model.vocab)?.rank(f64::from(f32::EPSILON)),
     };
     Ok((outcome, points))
 }

@@ -17,7 +17,6 @@ mod log_probs;
 mod loss_errors;
 mod loss_options;
 mod masked;
-mod masked_analyses;
 mod masked_decoder;
 mod mixtape;
 mod precision;

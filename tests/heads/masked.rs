@@ -227,14 +227,14 @@ fn predictions_are_those_of_the_head_without_the_words() {
         let [full, small] = heads(config, by, on);
         let hidden = || tensor([TOKENS, config.d_hidden], 1, on);
         let what = format!("{config:?}, {by:?}");
-        for temperature in [1.0, 0.7] {
-            let rows = values(full.at_temperature(temperature).forward(hidden()));
-            let want = values(small.at_temperature(temperature).forward(hidden()));
-            for (row, want) in rows.chunks(VOCAB).zip(want.chunks(LEFT)) {
-                assert!(MASKED.iter().all(|word| row[*word] == f64::NEG_INFINITY), "{what}: {row:?}");
-                let left: Vec<f64> = kept().iter().map(|word| row[*word as usize]).collect();
-                assert_close(&left, want, 1e-12, &format!("log-probabilities of {what}"));
-            }
+        let rows_of = |head: &OutputHead| {
+            let log_probs = [1.0, 0.7].map(|temperature| head.at_temperature(temperature).forward(hidden()));
+            log_probs.into_iter().chain(head.logit_blocks(hidden())).flat_map(values).collect::<Vec<_>>()
+        };
+        for (row, want) in rows_of(&full).chunks(VOCAB).zip(rows_of(&small).chunks(LEFT)) {
+            assert!(MASKED.iter().all(|word| row[*word] == f64::NEG_INFINITY), "{what}: {row:?}");
+            let left: Vec<f64> = kept().iter().map(|word| row[*word as usize]).collect();
+            assert_close(&left, want, 1e-12, &format!("log-probabilities and logits of {what}"));
         }
 
         let (got, want) = (full.top_k(hidden(), LEFT), small.top_k(hidden(), LEFT));

@@ -21,7 +21,7 @@ fn rank(config: HeadConfig) -> usize {
     }
     let spectrum = spectrum.finish().unwrap();
     assert_eq!((spectrum.rows, spectrum.columns), (CONTEXTS, VOCAB));
-    spectrum.rank()
+    spectrum.rank(f64::EPSILON)
 }
 
 #[test]

@@ -105,7 +105,7 @@ impl Matrix {
     /// # Errors
     /// As [`spectrum`](Self::spectrum).
     pub fn rank(&self) -> Result<usize, Failure> {
-        Ok(self.spectrum()?.rank())
+        Ok(self.spectrum()?.rank(f64::EPSILON))
     }
 }
 

@@ -104,7 +104,7 @@ fn rank(config: &HeadConfig, contexts: usize, seed: u64, device: &Device) -> Res
     }
     let mut spectrum = SpectrumBuilder::new(words);
     spectrum.add(head.forward(draw(contexts, config.d_hidden) * 3.0))?;
-    Ok(spectrum.finish()?.rank())
+    Ok(spectrum.finish()?.rank(f64::EPSILON))
 }
 
 impl Evidence for HeadRanks {

@@ -53,8 +53,8 @@ impl SquaredRanks {
             for _ in 0..DRAWS {
                 let matrix = Matrix::of_rank(size, size, size - 1, &mut rng);
                 let (plain, squared) = (matrix.spectrum()?, matrix.map(|x| x * x).spectrum()?);
-                deficient += usize::from(plain.rank() == size - 1);
-                full += usize::from(squared.rank() == size);
+                deficient += usize::from(plain.rank(f64::EPSILON) == size - 1);
+                full += usize::from(squared.rank(f64::EPSILON) == size);
                 before.push(smallest_over_largest(&plain));
                 after.push(smallest_over_largest(&squared));
                 threshold = squared.threshold(f64::EPSILON) / squared.singular_values[0];

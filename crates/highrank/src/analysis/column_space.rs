@@ -97,11 +97,12 @@ pub(super) fn check(
 ) -> Result<usize, AnalysisError> {
     let count = count(values, columns)?;
     match values.iter().position(|value| !value.is_finite()) {
-        Some(at) => Err(AnalysisError::NotFiniteIn {
+        Some(at) => Err(AnalysisError::NotFinite {
             what,
             row: before + at / columns,
             column: at % line,
             value: values[at],
+            expected: "must be finite",
         }),
         None => Ok(count),
     }

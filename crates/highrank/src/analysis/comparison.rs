@@ -1,7 +1,5 @@
 //! Two models on the same text, token by token.
 
-use burn::tensor::Tensor;
-
 use super::error::AnalysisError;
 use super::rows::{self, MASKED};
 use crate::head::best_pairs;
@@ -48,7 +46,7 @@ pub struct TokenGain {
 /// let log = |row: [f64; 3]| row.map(f64::ln);
 /// let mut comparison = Comparison::new(3, 1, 2); // 3 words, the best token, its top 2
 /// comparison.add_rows(&log([0.8, 0.1, 0.1]), &log([0.2, 0.2, 0.6]), &[0])?;
-/// let [token] = &comparison.gains[..] else { panic!() };
+/// let [token] = &comparison.finish()?.gains[..] else { panic!() };
 /// assert!((token.gain - 4f64.ln()).abs() < 1e-15);
 /// assert_eq!(token.top_b[0].word, 2);
 /// # Ok::<(), highrank::analysis::AnalysisError>(())
@@ -58,10 +56,21 @@ pub struct Comparison {
     columns: usize,
     most: usize,
     k: usize,
-    /// Number of tokens read.
-    pub tokens: usize,
+    tokens: usize,
     better: usize,
     nll: [f64; 2],
+    gains: Vec<TokenGain>,
+}
+
+/// What a [`Comparison`] has found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ComparedModels {
+    /// Number of tokens read.
+    pub tokens: usize,
+    /// Mean negative log-likelihood of A and of B in nats: +∞ for a model that masks a target.
+    pub mean_nll: [f64; 2],
+    /// Share of tokens that A finds more probable than B does.
+    pub share_better: f64,
     /// The tokens with the largest gains, the largest first.
     pub gains: Vec<TokenGain>,
 }
@@ -95,25 +104,6 @@ impl Comparison {
         Ok(())
     }
 
-    /// As [`add_rows`](Self::add_rows), from tensors of log-probabilities.
-    ///
-    /// # Shapes
-    /// - a, b: `[.., V]`
-    /// - targets: one for each row
-    ///
-    /// # Errors
-    /// As there, and if the last dimension is not the vocabulary.
-    pub fn add<const D: usize>(
-        &mut self,
-        a: Tensor<D>,
-        b: Tensor<D>,
-        targets: &[usize],
-    ) -> Result<(), AnalysisError> {
-        let a = rows::read("model A", a, self.columns)?;
-        let b = rows::read("model B", b, self.columns)?;
-        self.add_rows(&a, &b, targets)
-    }
-
     fn add_token(&mut self, a: &[f64], b: &[f64], target: usize) {
         let position = self.tokens;
         let (log_prob_a, log_prob_b) = (a[target], b[target]);
@@ -133,14 +123,19 @@ impl Comparison {
         }
     }
 
-    /// Mean negative log-likelihood of A and of B in nats: +∞ for a model that masks a target, NaN before the first token.
-    pub fn mean_nll(&self) -> [f64; 2] {
-        self.nll.map(|sum| sum / self.tokens as f64)
-    }
-
-    /// Share of tokens that A finds more probable than B does; NaN before the first token.
-    pub fn share_better(&self) -> f64 {
-        self.better as f64 / self.tokens as f64
+    /// What the tokens read have in common, and the winners.
+    ///
+    /// # Errors
+    /// Without any token.
+    pub fn finish(self) -> Result<ComparedModels, AnalysisError> {
+        let Self { tokens, better, nll, gains, .. } = self;
+        let count = rows::at_least("a comparison", tokens, 1)?;
+        Ok(ComparedModels {
+            tokens,
+            mean_nll: nll.map(|sum| sum / count),
+            share_better: better as f64 / count,
+            gains,
+        })
     }
 }
 
@@ -171,12 +166,13 @@ mod tests {
             let cut = start * columns..end * columns;
             comparison.add_rows(&a[cut.clone()], &b[cut], &targets[start..end]).unwrap();
         }
+        let found = comparison.finish().unwrap();
         let gain = |i: usize| a[i * columns + targets[i]] - b[i * columns + targets[i]];
         let mut order: Vec<usize> = (0..count).collect();
         order.sort_by(|x, y| gain(*y).total_cmp(&gain(*x)));
-        let positions: Vec<usize> = comparison.gains.iter().map(|token| token.position).collect();
+        let positions: Vec<usize> = found.gains.iter().map(|token| token.position).collect();
         assert_eq!(positions, order[..7]);
-        for token in &comparison.gains {
+        for token in &found.gains {
             let row = &a[token.position * columns..(token.position + 1) * columns];
             assert_eq!(token.top_a.len(), 3);
             assert!(token.top_a.windows(2).all(|pair| pair[0].log_prob >= pair[1].log_prob));
@@ -184,8 +180,8 @@ mod tests {
             assert_eq!(above, 2);
         }
         let better = (0..count).filter(|i| gain(*i) > 0.0).count();
-        assert_eq!(comparison.share_better(), better as f64 / count as f64);
-        let [nll_a, nll_b] = comparison.mean_nll();
+        assert_eq!(found.share_better, better as f64 / count as f64);
+        let [nll_a, nll_b] = found.mean_nll;
         let mean: f64 = (0..count).map(gain).sum::<f64>() / count as f64;
         assert!((nll_b - nll_a - mean).abs() < 1e-12);
     }
@@ -200,14 +196,14 @@ mod tests {
         comparison.add_rows(&only_a, &only_b, &[1]).unwrap();
         comparison.add_rows(&only_a, &only_a, &[2]).unwrap();
         comparison.add_rows(&only_b, &log([0.1, 0.8, 0.1]), &[1]).unwrap();
-        let gains: Vec<(usize, f64)> =
-            comparison.gains.iter().map(|token| (token.position, token.gain)).collect();
+        let found = comparison.finish().unwrap();
+        let gains: Vec<(usize, f64)> = found.gains.iter().map(|token| (token.position, token.gain)).collect();
         let finite = 0.4f64.ln() - 0.8f64.ln();
         assert_eq!(gains, [(0, f64::INFINITY), (2, 0.0), (3, finite), (1, f64::NEG_INFINITY)]);
         let words = |top: &[Prediction]| top.iter().map(|it| it.word).collect::<Vec<_>>();
-        let first = &comparison.gains[0];
+        let first = &found.gains[0];
         assert_eq!((words(&first.top_a), words(&first.top_b)), (vec![0], vec![2, 1]));
-        assert_eq!((comparison.mean_nll(), comparison.share_better()), ([f64::INFINITY; 2], 0.25));
+        assert_eq!((found.mean_nll, found.share_better), ([f64::INFINITY; 2], 0.25));
     }
 
     #[test]
@@ -229,8 +225,9 @@ mod tests {
         );
         let error = message(comparison.add_rows(&row, &[MASKED; 3], &[0]));
         assert!(error.starts_with("row 0 of model B is -inf throughout"), "{error}");
-        assert_eq!(comparison.tokens, 0);
+        let error = comparison.clone().finish().unwrap_err().to_string();
+        assert_eq!(error, "a comparison needs at least 1 contexts, but there are 0");
         comparison.add_rows(&row, &row, &[2]).unwrap();
-        assert_eq!(comparison.gains[0].top_a.len(), 3);
+        assert_eq!(comparison.finish().unwrap().gains[0].top_a.len(), 3);
     }
 }

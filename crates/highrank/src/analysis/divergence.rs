@@ -21,10 +21,10 @@ pub fn kl_divergence(p: &[f64], q: &[f64]) -> f64 {
     terms.sum()
 }
 
-/// Expected divergence between the next-word distributions of two contexts,
+/// Expected divergence between the next-word distributions of two different contexts,
 ///
 /// ```text
-/// E KL = mean over i, j of KL(P_i ‖ P_j)
+/// E KL = mean over i ≠ j of KL(P_i ‖ P_j)
 /// ```
 ///
 /// in nats (Yang et al., ICLR 2018, table 11): how much a model's prediction depends on the context.
@@ -36,7 +36,8 @@ pub fn kl_divergence(p: &[f64], q: &[f64]) -> f64 {
 /// ```
 ///
 /// so there is nothing to sample. Subtracting the first row changes nothing in exact arithmetic; it keeps the two sums
-/// small where the distributions are alike.
+/// small where the distributions are alike. Over all `T²` pairs, those of a context with itself (0) included, the mean is
+/// `(T − 1)/T` of this one.
 ///
 /// Words that all contexts mask are left out. If contexts mask different words, some pair has an infinite divergence and
 /// the mean is +∞.
@@ -51,7 +52,7 @@ pub fn kl_divergence(p: &[f64], q: &[f64]) -> f64 {
 ///     divergence.add_rows(row)?;
 /// }
 /// let pairs = rows.iter().flat_map(|p| rows.iter().map(move |q| kl_divergence(p, q)));
-/// assert!((divergence.mean_distinct_pairs()? - pairs.sum::<f64>() / 6.0).abs() < 1e-12);
+/// assert!((divergence.finish()? - pairs.sum::<f64>() / 6.0).abs() < 1e-12);
 /// # Ok::<(), highrank::analysis::AnalysisError>(())
 /// ```
 #[derive(Debug, Clone)]
@@ -87,17 +88,9 @@ impl PairwiseKl {
     ///
     /// # Errors
     /// With fewer than two contexts.
-    pub fn mean_distinct_pairs(&self) -> Result<f64, AnalysisError> {
+    pub fn finish(&self) -> Result<f64, AnalysisError> {
         let rows = rows::at_least("a divergence between contexts", self.rows, 2)?;
         Ok(self.sum() / (rows * (rows - 1.0)))
-    }
-
-    /// Mean over all `T²` ordered pairs, those of a context with itself (0) included, in nats.
-    ///
-    /// # Errors
-    /// With fewer than two contexts.
-    pub fn mean_all_pairs(&self) -> Result<f64, AnalysisError> {
-        Ok(self.mean_distinct_pairs()? * (self.rows - 1) as f64 / self.rows as f64)
     }
 
     fn sum(&self) -> f64 {
@@ -168,11 +161,9 @@ mod tests {
                 .flat_map(|p| values.chunks(columns).map(move |q| kl_divergence(p, q)))
                 .sum::<f64>();
             let want = pairs / (rows * (rows - 1)) as f64;
-            let got = streamed.mean_distinct_pairs().unwrap();
+            let got = streamed.finish().unwrap();
             // Differences of logits of size `scale` are rounded to ε·scale each.
             assert!((got - want).abs() < 1e-13 * (want + scale), "scale {scale}: {got} against {want}");
-            let all = streamed.mean_all_pairs().unwrap();
-            assert!((all - pairs / (rows * rows) as f64).abs() < 1e-13 * (want + scale));
         }
     }
 
@@ -181,7 +172,7 @@ mod tests {
         let row = log_probs(1, 50, 5.0);
         let mut divergence = PairwiseKl::new(50);
         (0..9).for_each(|_| divergence.add_rows(&row).unwrap());
-        assert_eq!(divergence.mean_distinct_pairs().unwrap(), 0.0);
+        assert_eq!(divergence.finish().unwrap(), 0.0);
     }
 
     #[test]
@@ -189,9 +180,9 @@ mod tests {
         let mut divergence = PairwiseKl::new(2);
         let too_few =
             |rows| format!("a divergence between contexts needs at least 2 contexts, but there are {rows}");
-        assert_eq!(divergence.mean_all_pairs().unwrap_err().to_string(), too_few(0));
+        assert_eq!(divergence.finish().unwrap_err().to_string(), too_few(0));
         divergence.add_rows(&[0.5f64.ln(); 2]).unwrap();
-        assert_eq!(divergence.mean_distinct_pairs().unwrap_err().to_string(), too_few(1));
+        assert_eq!(divergence.finish().unwrap_err().to_string(), too_few(1));
         let error = divergence.add_rows(&[0.0, f64::NAN]).unwrap_err().to_string();
         let want = "row 1, column 1 of the matrix is NaN, but a log-probability must be finite, or -inf for a masked word";
         assert_eq!(error, want);
@@ -218,8 +209,7 @@ mod tests {
         for rows in [[half, certain], [certain, half]] {
             let mut divergence = PairwiseKl::new(2);
             divergence.add_rows(&rows.concat()).unwrap();
-            assert_eq!(divergence.mean_distinct_pairs().unwrap(), f64::INFINITY);
-            assert_eq!(divergence.mean_all_pairs().unwrap(), f64::INFINITY);
+            assert_eq!(divergence.finish().unwrap(), f64::INFINITY);
         }
     }
 }

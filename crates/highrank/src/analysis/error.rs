@@ -52,23 +52,9 @@ pub enum AnalysisError {
         /// The least number of rows.
         needed: usize,
     },
-    /// NaN or +∞ among the values.
-    #[error(
-        "row {row}, column {column} of {what} is {value}, but a log-probability must be finite, or -inf for a masked word"
-    )]
+    /// NaN or +∞ among the values, or −∞ where words cannot be masked.
+    #[error("row {row}, column {column} of {what} is {value}, but {expected}")]
     NotFinite {
-        /// Whose rows.
-        what: &'static str,
-        /// Row of the first such value, counted from 0 over all blocks.
-        row: usize,
-        /// Its column.
-        column: usize,
-        /// The value.
-        value: f64,
-    },
-    /// NaN or an infinite number among values that are no log-probabilities.
-    #[error("row {row}, column {column} of {what} is {value}, but must be finite")]
-    NotFiniteIn {
         /// Which values.
         what: &'static str,
         /// Row of the first such value: the context, counted from 0 over all blocks, or the decoder's row.
@@ -77,6 +63,8 @@ pub enum AnalysisError {
         column: usize,
         /// The value.
         value: f64,
+        /// The allowed values.
+        expected: &'static str,
     },
     /// All words of a row are masked.
     #[error(

@@ -83,11 +83,6 @@ impl LogitRange {
             self.max = self.max.max(logit);
         }
     }
-
-    /// Share of logits outside, in [0, 1]; NaN before the first.
-    pub fn share_outside(&self) -> f64 {
-        (self.below + self.above) as f64 / self.count as f64
-    }
 }
 
 #[cfg(all(test, feature = "flex"))]
@@ -131,6 +126,5 @@ mod tests {
         range.add(Tensor::<2>::from_floats([[-2.0, 2.0, 2.5], [-7.0, 0.0, 3.0]], &device));
         range.add(Tensor::<1>::from_floats([1.0, f32::NEG_INFINITY, 1.0], &device));
         assert_eq!((range.count, range.below, range.above, range.min, range.max), (8, 1, 2, -7.0, 3.0));
-        assert_eq!(range.share_outside(), 3.0 / 8.0);
     }
 }

@@ -9,9 +9,9 @@
 //! | How much of the logits' gradient is lost in the decoder? | [`GradientLoss`] | Godey and Artzi 2026 |
 //! | What did a PLIF learn? | [`SlopeStatistics`], [`LogitRange`], [`curve`] | Ganea et al. 2019, section 5 |
 //!
-//! All of them take rows block by block and never hold the `[T, V]` matrix: see [`RowAnalysis`]. The rows come from
-//! [`OutputHead::log_prob_blocks`](crate::OutputHead::log_prob_blocks) or from any other model, gradients from a head. Everything is
-//! in nats and computed in f64.
+//! All of them take rows block by block and never hold the `[T, V]` matrix: see [`RowAnalysis`]. `finish` then gives what was found,
+//! as plain data. The rows come from [`OutputHead::log_prob_blocks`](crate::OutputHead::log_prob_blocks) or from any other model,
+//! gradients from a head. Everything is in nats and computed in f64.
 //!
 //! # Masked words
 //! A log-probability of −∞ says that the word is masked: its probability is 0, as that of a word whose decoder bias is
@@ -41,11 +41,11 @@ mod truth;
 #[cfg(test)]
 mod masked_tests;
 
-pub use comparison::{Comparison, Prediction, TokenGain};
+pub use comparison::{ComparedModels, Comparison, Prediction, TokenGain};
 pub use divergence::{PairwiseKl, kl_divergence};
 pub use error::AnalysisError;
 pub use gradient_loss::{GradientLoss, GradientShares};
 pub use logit_map::{LogitRange, SlopeStatistics, curve};
 pub use rank::{Spectrum, SpectrumBuilder};
 pub use rows::RowAnalysis;
-pub use truth::{AgainstTruth, mode};
+pub use truth::{AgainstTruth, TruthFit};

@@ -41,7 +41,7 @@ impl Spectrum {
     /// use highrank::analysis::Spectrum;
     ///
     /// let rows = [1.0, 2.0, 2.0, 4.0, 3.0, 6.0];
-    /// assert_eq!(Spectrum::of(&rows, 2)?.rank(), 1);
+    /// assert_eq!(Spectrum::of(&rows, 2)?.rank(f64::EPSILON), 1);
     /// # Ok::<(), highrank::analysis::AnalysisError>(())
     /// ```
     pub fn of(values: &[f64], columns: usize) -> Result<Self, AnalysisError> {
@@ -73,21 +73,16 @@ impl Spectrum {
         Ok(Self { singular_values, rows, columns: matrix.ncols() })
     }
 
-    /// Number of singular values above the expected roundoff of f64.
-    pub fn rank(&self) -> usize {
-        self.rank_with(f64::EPSILON)
-    }
-
     /// Number of singular values above `½ √(M + N + 1) σ_max ε` for a machine epsilon.
     ///
-    /// Numerical Recipes' expected roundoff error, as the paper uses it (Yang et al., section 3.2). For
-    /// values computed in f32 pass `f32::EPSILON`.
-    pub fn rank_with(&self, epsilon: f64) -> usize {
+    /// Numerical Recipes' expected roundoff error, as the paper uses it (Yang et al., section 3.2). For values computed in f64
+    /// pass `f64::EPSILON`, for those of f32 `f32::EPSILON`.
+    pub fn rank(&self, epsilon: f64) -> usize {
         let threshold = self.threshold(epsilon);
         self.singular_values.iter().filter(|&&value| value > threshold).count()
     }
 
-    /// The threshold of [`rank_with`](Self::rank_with).
+    /// The threshold of [`rank`](Self::rank).
     pub fn threshold(&self, epsilon: f64) -> f64 {
         let largest = self.singular_values.first().copied().unwrap_or(0.0);
         0.5 * ((self.rows + self.columns + 1) as f64).sqrt() * largest * epsilon
@@ -120,7 +115,7 @@ impl Spectrum {
 ///     spectrum.add(head.forward(hidden))?;
 /// }
 /// // Log-probabilities in f32: the rank is what rises above the roundoff of f32.
-/// assert!(spectrum.finish()?.rank_with(f32::EPSILON as f64) <= 4 + 2);
+/// assert!(spectrum.finish()?.rank(f32::EPSILON as f64) <= 4 + 2);
 /// # Ok::<(), highrank::analysis::AnalysisError>(())
 /// ```
 #[derive(Debug, Clone)]
@@ -241,10 +236,11 @@ mod tests {
         let value =
             |i: usize, j: usize| (i as f64 + 1.0) * (j as f64).cos() + (i * i) as f64 * (j as f64 + 2.0).ln();
         let matrix: Vec<f64> = (0..12 * 9).map(|at| value(at / 9, at % 9)).collect();
-        assert_eq!(Spectrum::of(&matrix, 9).unwrap().rank(), 2);
+        let rank = |matrix: &[f64], columns| Spectrum::of(matrix, columns).unwrap().rank(f64::EPSILON);
+        assert_eq!(rank(&matrix, 9), 2);
         let identity: Vec<f64> = (0..25).map(|at| if at % 6 == 0 { 1.0 } else { 0.0 }).collect();
-        assert_eq!(Spectrum::of(&identity, 5).unwrap().rank(), 5);
-        assert_eq!(Spectrum::of(&[0.0; 6], 3).unwrap().rank(), 0);
+        assert_eq!(rank(&identity, 5), 5);
+        assert_eq!(rank(&[0.0; 6], 3), 0);
     }
 
     #[test]
@@ -318,8 +314,8 @@ mod tests {
             for block in [1, 13, rows] {
                 let blocks = streamed(&values, columns, block);
                 let case = format!("{rows} x {columns}, rank {rank}, blocks of {block}");
-                assert_eq!(blocks.rank(), direct.rank(), "{case}");
-                assert_eq!(blocks.rank_with(1e-7), direct.rank_with(1e-7), "{case}");
+                assert_eq!(blocks.rank(f64::EPSILON), direct.rank(f64::EPSILON), "{case}");
+                assert_eq!(blocks.rank(1e-7), direct.rank(1e-7), "{case}");
                 assert_eq!(blocks.singular_values.len(), rows.min(columns), "{case}");
                 let error = 8.0 * direct.threshold(f64::EPSILON);
                 for (got, want) in blocks.singular_values.iter().zip(&direct.singular_values) {

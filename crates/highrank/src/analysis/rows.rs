@@ -26,21 +26,12 @@ pub trait RowAnalysis {
     /// # Errors
     /// As there, and if the last dimension is not `V`.
     fn add<const D: usize>(&mut self, block: Tensor<D>) -> Result<(), AnalysisError> {
-        self.add_rows(&read(MATRIX, block, self.columns())?)
+        let (got, expected) = (block.dims()[D - 1], self.columns());
+        if got != expected {
+            return Err(AnalysisError::Columns { what: MATRIX, got, expected });
+        }
+        self.add_rows(&block.into_data().iter::<f64>().collect::<Vec<_>>())
     }
-}
-
-/// The values of a tensor whose last dimension is the vocabulary, row by row in f64.
-pub(super) fn read<const D: usize>(
-    what: &'static str,
-    block: Tensor<D>,
-    columns: usize,
-) -> Result<Vec<f64>, AnalysisError> {
-    let got = block.dims()[D - 1];
-    if got != columns {
-        return Err(AnalysisError::Columns { what, got, expected: columns });
-    }
-    Ok(block.into_data().iter::<f64>().collect())
 }
 
 /// What the errors of an analysis call its rows, where there are no others.
@@ -76,7 +67,8 @@ pub(super) fn check(
     for (row, values) in (before..).zip(values.chunks_exact(columns)) {
         let wrong = |value: &f64| value.is_nan() || *value == f64::INFINITY;
         if let Some(column) = values.iter().position(wrong) {
-            return Err(AnalysisError::NotFinite { what, row, column, value: values[column] });
+            let expected = "a log-probability must be finite, or -inf for a masked word";
+            return Err(AnalysisError::NotFinite { what, row, column, value: values[column], expected });
         }
         if values.iter().all(|value| *value == MASKED) {
             return Err(AnalysisError::NoWord { what, row });

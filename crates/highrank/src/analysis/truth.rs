@@ -5,18 +5,11 @@ use super::error::AnalysisError;
 use super::rows;
 
 /// Index of the largest value, the first of equal ones: never a masked word, unless all are.
-///
-/// # Panics
-/// If there is none.
-pub fn mode(row: &[f64]) -> usize {
-    assert!(!row.is_empty(), "mode: a distribution over no word has none");
+fn mode(row: &[f64]) -> usize {
     (1..row.len()).fold(0, |best, i| if row[i] > row[best] { i } else { best })
 }
 
-/// How close a model comes to the true next-word distributions.
-///
-/// Mean over contexts of `KL(truth ‖ model)` in nats, and the share of contexts in which both have the same most
-/// probable word (Ganea et al., ICML 2019, section 5.1).
+/// How close a model comes to the true next-word distributions (Ganea et al., ICML 2019, section 5.1): see [`TruthFit`].
 ///
 /// The truth may give words the probability 0 (log-probability −∞), different ones in every context. If the model masks a
 /// word that the truth does not, the mean is +∞.
@@ -28,7 +21,7 @@ pub fn mode(row: &[f64]) -> usize {
 /// let log = |row: [f64; 2]| row.map(f64::ln);
 /// let mut fit = AgainstTruth::new(2);
 /// fit.add_rows(&log([0.5, 0.5]), &log([0.25, 0.75]))?;
-/// assert!((fit.mean_kl()? - 0.5 * (4f64 / 3.0).ln()).abs() < 1e-15);
+/// assert!((fit.finish()?.mean_kl - 0.5 * (4f64 / 3.0).ln()).abs() < 1e-15);
 /// # Ok::<(), highrank::analysis::AnalysisError>(())
 /// ```
 #[derive(Debug, Clone)]
@@ -37,6 +30,15 @@ pub struct AgainstTruth {
     rows: usize,
     kl: f64,
     matches: usize,
+}
+
+/// What [`AgainstTruth`] has found: means over contexts.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TruthFit {
+    /// Of `KL(truth ‖ model)` in nats.
+    pub mean_kl: f64,
+    /// Share of contexts whose most probable word, the first of equal ones, is the true one, in [0, 1].
+    pub mode_match: f64,
 }
 
 impl AgainstTruth {
@@ -65,24 +67,13 @@ impl AgainstTruth {
         Ok(())
     }
 
-    /// Mean of `KL(truth ‖ model)` in nats.
+    /// The means over the contexts read so far.
     ///
     /// # Errors
     /// Without any context.
-    pub fn mean_kl(&self) -> Result<f64, AnalysisError> {
-        Ok(self.kl / self.contexts()?)
-    }
-
-    /// Share of contexts whose most probable word is the true one, in [0, 1].
-    ///
-    /// # Errors
-    /// Without any context.
-    pub fn mode_match(&self) -> Result<f64, AnalysisError> {
-        Ok(self.matches as f64 / self.contexts()?)
-    }
-
-    fn contexts(&self) -> Result<f64, AnalysisError> {
-        rows::at_least("a mean over contexts", self.rows, 1)
+    pub fn finish(&self) -> Result<TruthFit, AnalysisError> {
+        let contexts = rows::at_least("a mean over contexts", self.rows, 1)?;
+        Ok(TruthFit { mean_kl: self.kl / contexts, mode_match: self.matches as f64 / contexts })
     }
 }
 
@@ -97,16 +88,17 @@ mod tests {
         let mut fit = AgainstTruth::new(3);
         fit.add_rows(&[a, b].concat(), &[a, a].concat()).unwrap();
         fit.add_rows(&a, &b).unwrap();
-        assert_eq!((fit.rows, fit.mode_match().unwrap()), (3, 1.0 / 3.0));
+        let found = fit.finish().unwrap();
+        assert_eq!((fit.rows, found.mode_match), (3, 1.0 / 3.0));
         let want = (kl_divergence(&b, &a) + kl_divergence(&a, &b)) / 3.0;
-        assert!((fit.mean_kl().unwrap() - want).abs() < 1e-15);
+        assert!((found.mean_kl - want).abs() < 1e-15);
     }
 
     #[test]
     fn bad_blocks_are_refused_and_leave_no_trace() {
         let mut fit = AgainstTruth::new(2);
         assert_eq!(
-            fit.mean_kl().unwrap_err().to_string(),
+            fit.finish().unwrap_err().to_string(),
             "a mean over contexts needs at least 1 contexts, but there are 0"
         );
         let error = fit.add_rows(&[-1.0; 4], &[-1.0; 2]).unwrap_err().to_string();
@@ -132,8 +124,8 @@ mod tests {
         let (truth, model) = (log([0.0, 0.5, 0.5]), log([0.5, 0.25, 0.25]));
         let mut fit = AgainstTruth::new(3);
         fit.add_rows(&truth, &model).unwrap();
-        assert_eq!((fit.mean_kl().unwrap(), fit.mode_match().unwrap()), (2f64.ln(), 0.0));
+        assert_eq!(fit.finish().unwrap(), TruthFit { mean_kl: 2f64.ln(), mode_match: 0.0 });
         fit.add_rows(&model, &truth).unwrap();
-        assert_eq!(fit.mean_kl().unwrap(), f64::INFINITY);
+        assert_eq!(fit.finish().unwrap().mean_kl, f64::INFINITY);
     }
 }

@@ -80,7 +80,8 @@ pub fn fit(
         }
         fit.add_rows(&truth.log_probs(block), &rows)?;
     }
-    (result.kl, result.mode_match) = (Some(fit.mean_kl()?), Some(fit.mode_match()?));
+    let fit = fit.finish()?;
+    (result.kl, result.mode_match) = (Some(fit.mean_kl), Some(fit.mode_match));
     Ok(result)
 }
 

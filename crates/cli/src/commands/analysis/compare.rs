@@ -118,12 +118,15 @@ pub fn run(args: &CompareArgs) -> Result<(), Failure> {
     for window in model_a.windows(text, device, "comparing") {
         let rows_a = of_words(head_a.forward(window.hidden), vocab);
         let rows_b = rows_b.by_ref().take(window.targets.len()).collect();
-        comparison.add(rows_a, Tensor::cat(rows_b, 0), &window.targets)?;
+        let [rows_a, rows_b] =
+            [rows_a, Tensor::cat(rows_b, 0)].map(|rows| rows.into_data().iter::<f64>().collect::<Vec<_>>());
+        comparison.add_rows(&rows_a, &rows_b, &window.targets)?;
     }
+    let compared = comparison.finish()?;
     let ids: Vec<usize> = text.ids().iter().map(|&id| id as usize).collect();
     let tokens: Vec<Token> =
-        comparison.gains.iter().map(|gain| Token::new(gain, &ids, &a.vocabulary)).collect();
-    let [ppl_a, ppl_b] = comparison.mean_nll().map(f64::exp);
+        compared.gains.iter().map(|gain| Token::new(gain, &ids, &a.vocabulary)).collect();
+    let [ppl_a, ppl_b] = compared.mean_nll.map(f64::exp);
     let summary = Summary {
         a: a.name.clone(),
         head_a: a.head,
@@ -131,8 +134,8 @@ pub fn run(args: &CompareArgs) -> Result<(), Failure> {
         b: b.name.clone(),
         head_b: b.head,
         ppl_b,
-        tokens: comparison.tokens,
-        a_better: comparison.share_better(),
+        tokens: compared.tokens,
+        a_better: compared.share_better,
     };
     if args.text.json {
         tokens.iter().for_each(print_json);

@@ -62,12 +62,13 @@ pub fn run(args: &KlArgs) -> Result<(), Failure> {
             let targets = window.targets.iter().enumerate();
             nll -= targets.map(|(row, target)| values[row * divergence.columns() + target]).sum::<f64>();
         }
+        let pairwise_kl = divergence.finish()?;
         Ok(Divergence {
             run: run.name.clone(),
             head: run.head,
             contexts,
-            pairwise_kl: divergence.mean_distinct_pairs()?,
-            pairwise_kl_all_pairs: divergence.mean_all_pairs()?,
+            pairwise_kl,
+            pairwise_kl_all_pairs: pairwise_kl * (contexts - 1) as f64 / contexts as f64,
             ppl: (nll / contexts as f64).exp(),
         })
     });

@@ -92,7 +92,7 @@ fn look(source: &SourceArgs) -> Result<Vec<Report>, Failure> {
             logits: range.count,
             logits_below: range.below,
             logits_above: range.above,
-            outside_share: range.share_outside(),
+            outside_share: (range.below + range.above) as f64 / range.count as f64,
             logit_min: range.min,
             logit_max: range.max,
             curve: curve(&head.logit_map, (-reach, reach), POINTS, &analysis.device),

@@ -64,8 +64,8 @@ impl Rank {
             // One for each column of the decoder, one for the normaliser, one for the bias.
             bound: is_bounded.then(|| (run.d_embedding + 2).min(spectrum.singular_values.len())),
             precision: if wide { "f64" } else { "f32" }.into(),
-            rank: wide.then(|| spectrum.rank()),
-            rank_f32: spectrum.rank_with(single),
+            rank: wide.then(|| spectrum.rank(f64::EPSILON)),
+            rank_f32: spectrum.rank(single),
             threshold: wide.then(|| spectrum.threshold(f64::EPSILON)),
             threshold_f32: spectrum.threshold(single),
             singular_values: spectrum.singular_values.clone(),

@@ -128,7 +128,7 @@ fn rank(text: &Text, record: &Record, last: &FinalMetrics) -> Result<Rank, Failu
     let model = Model::Lstm(Box::new(model));
     let spectrum = spectrum(&model, vocab, model.windows(text, &device, "rank"), wide)?;
     let rank = Rank {
-        rank: if wide { spectrum.rank() } else { spectrum.rank_with(f64::from(f32::EPSILON)) },
+        rank: spectrum.rank(if wide { f64::EPSILON } else { f32::EPSILON.into() }),
         rank_contexts: text.contexts(),
         rank_precision: if wide { "f64" } else { "f32" }.into(),
     };
