@@ -91,7 +91,7 @@ fn an_output_head_is_timed() {
     refused("mos", "--d-gate 5", &["--d-gate is given", "not mos"]);
     refused("softmax", "--activation linear", &["--activation is given", "softmax head"]);
     refused("mos", "--activation relu", &["unknown activation `relu`"]);
-    refused("mixtape", "--frequent 20", &["20 words have a gate of their own", "there are 20"]);
+    refused("mixtape", "--frequent 20", &["frequent is 20", "fewer than the 20 words"]);
     refused("mixtape", "--d-gate 0", &["d_gate is 0"]);
     for head in ["mixtape", "softmax"] {
         refused(head, "--options prior-cv", &["--options prior-cv needs priors", head]);

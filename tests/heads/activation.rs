@@ -4,7 +4,7 @@ use burn::nn::LinearConfig;
 use burn::optim::{AdamConfig, GradientsParams};
 use burn::tensor::{DType, Device, Tensor};
 use highrank::context::{Context, Mixture, MixtureConfig};
-use highrank::{Activation, ContextConfig, HeadConfig, HeadError, OutputHead, Start};
+use highrank::{Activation, ContextConfig, HeadConfig, OutputHead, Start};
 
 use crate::support::*;
 
@@ -211,11 +211,12 @@ fn what_makes_no_contexts_is_refused() {
     let mos = |d_hidden| HeadConfig::mos(d_hidden, EMBEDDING, VOCAB, 3);
     let with = |mixture: MixtureConfig| mos(HIDDEN).with_context(ContextConfig::MixtureOfSoftmaxes(mixture));
     let start = Start::Softmax { spread: 0.1 };
-    let narrow = HeadError::NarrowHidden { d_hidden: 4, d_embedding: 5 };
+    let narrow = "d_hidden is 4, expected at least d_embedding, 5: residual contexts have";
     let layers = HeadConfig::direct_output_connection(&[(4, 1), (6, 2)], EMBEDDING, VOCAB);
     for config in [mos(4).with_activation(Activation::Residual), layers.with_activation(Activation::Residual)]
     {
-        assert_eq!(config.validate(), Err(narrow.clone()), "{config:?}");
+        let message = config.validate().unwrap_err().to_string();
+        assert!(message.starts_with(narrow), "{message}, {config:?}");
     }
     assert!(mos(4).with_activation(Activation::Linear).validate().is_ok());
     for (config, message) in [
@@ -252,7 +253,7 @@ fn what_makes_no_contexts_is_refused() {
     );
     assert_eq!(
         panic_of(|| drop(softmax(on).into_mixture(0, 0.1))),
-        "OutputHead::into_mixture: components is 0, but a head needs at least 1"
+        "OutputHead::into_mixture: components is 0, expected at least 1"
     );
     assert_eq!(
         panic_of(|| drop(softmax(on).into_plif(8, 2.0).into_plif(8, 2.0))),

@@ -164,16 +164,12 @@ fn wrong_layers_and_hidden_states_are_errors() {
     let cases = [
         (
             with(&[(5, 1), (6, 2)]),
-            "d_hidden is 10, but the layers are [5, 6] wide: a hidden state is their outputs side by side, so it must be \
-             their sum",
+            "d_hidden is 10, expected 11, the sum of its layers' widths: a hidden state is their outputs side by side",
         ),
-        (with(&[(4, 0), (6, 2)]), "components of a layer is 0, but a head needs at least 1"),
-        (with(&[(0, 1), (10, 2)]), "d_hidden of a layer is 0, but a head needs at least 1"),
-        (with(&[]), "components is 0, but a head needs at least 1"),
-        (
-            HeadConfig::direct_output_connection(&[], EMBEDDING, VOCAB),
-            "d_hidden is 0, but a head needs at least 1",
-        ),
+        (with(&[(4, 0), (6, 2)]), "components of a layer is 0, expected at least 1"),
+        (with(&[(0, 1), (10, 2)]), "d_hidden of a layer is 0, expected at least 1"),
+        (with(&[]), "components is 0, expected at least 1"),
+        (HeadConfig::direct_output_connection(&[], EMBEDDING, VOCAB), "d_hidden is 0, expected at least 1"),
     ];
     for (config, message) in cases {
         assert_eq!(config.validate().unwrap_err().to_string(), message);

@@ -218,7 +218,7 @@ fn numbers_that_the_type_of_sums_cannot_hold_are_errors() {
         let head = narrow.at_temperature(temperature);
         let error = head.try_loss_with(state(), words(&device), &plain).expect_err("a temperature");
         assert!(
-            matches!(error, HeadError::OutOfRange { name: "temperature", value, .. } if value == temperature),
+            matches!(error, HeadError::Range { name: "temperature", value, .. } if value == temperature),
             "{error}"
         );
         let mut rng = Pcg64::seed_from_u64(1);
@@ -237,7 +237,7 @@ fn numbers_that_the_type_of_sums_cannot_hold_are_errors() {
     }
     let error =
         narrow.try_loss_with(state(), words(&device), &plain.with_z_loss(1e39)).expect_err("a factor");
-    assert!(matches!(error, HeadError::OutOfRange { name: "z_loss", .. }), "{error}");
+    assert!(matches!(error, HeadError::Range { name: "z_loss", .. }), "{error}");
 
     // In f64 what remains of the nll is how far the word is below the best one, in the component where it is nearest.
     let state = state().cast(DType::F64);

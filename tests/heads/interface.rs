@@ -4,7 +4,7 @@ use burn::module::Module;
 use burn::store::ModuleRecord;
 use burn::tensor::{DType, Int, Tensor};
 use highrank::context::DirectConfig;
-use highrank::{ContextConfig, HeadConfig, HeadError, LogitMapConfig, LossOptions, Sampling, TimeAxis};
+use highrank::{ContextConfig, HeadConfig, LogitMapConfig, LossOptions, Sampling, TimeAxis};
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
 
@@ -126,11 +126,11 @@ fn configurations_survive_json() {
 fn invalid_configurations_say_what_is_wrong() {
     let device = cpu();
     let cases = [
-        (HeadConfig::mos(0, 4, 10, 2), "d_hidden is 0, but a head needs at least 1"),
-        (HeadConfig::mos(6, 0, 10, 2), "d_embedding is 0, but a head needs at least 1"),
-        (HeadConfig::mos(6, 4, 0, 2), "vocab is 0, but a head needs at least 1"),
-        (HeadConfig::mos(6, 4, 10, 0), "components is 0, but a head needs at least 1"),
-        (HeadConfig::plif(4, 10, 0), "knots is 0, but a head needs at least 1"),
+        (HeadConfig::mos(0, 4, 10, 2), "d_hidden is 0, expected at least 1"),
+        (HeadConfig::mos(6, 0, 10, 2), "d_embedding is 0, expected at least 1"),
+        (HeadConfig::mos(6, 4, 0, 2), "vocab is 0, expected at least 1"),
+        (HeadConfig::mos(6, 4, 10, 0), "components is 0, expected at least 1"),
+        (HeadConfig::plif(4, 10, 0), "knots is 0, expected 1 to 1,000,000"),
         (HeadConfig::plif(4, 10, 1_000_001), "knots is 1000001, expected 1 to 1,000,000"),
         (
             HeadConfig::softmax(4, 10).with_logit_map(LogitMapConfig::Plif { knots: 8, bound: -1.0 }),
@@ -145,7 +145,7 @@ fn invalid_configurations_say_what_is_wrong() {
             "PLIF's bound T is 1e308, expected a positive number of at most 10,000",
         ),
         (HeadConfig::soft_cap(4, 10, f64::NAN), "cap is NaN, expected a positive finite number"),
-        (HeadConfig::monotonic_net(4, 10, 0), "units is 0, but a head needs at least 1"),
+        (HeadConfig::monotonic_net(4, 10, 0), "units is 0, expected 1 to 1,000,000"),
         (
             HeadConfig::mos(6, 4, 10, 2).with_latent_dropout(1.0, TimeAxis::First),
             "latent dropout is 1, expected a probability in [0, 1)",
@@ -159,7 +159,11 @@ fn invalid_configurations_say_what_is_wrong() {
     let direct = HeadConfig::new(6, 4, 10);
     assert_eq!(direct.context, ContextConfig::Direct(DirectConfig));
     assert_eq!(direct.logit_map, LogitMapConfig::Identity);
-    assert_eq!(direct.validate(), Err(HeadError::DirectSizes { d_hidden: 6, d_embedding: 4 }));
+    let message = direct.validate().unwrap_err().to_string();
+    assert!(
+        message.starts_with("d_hidden is 6, expected d_embedding, 4: a head without mixture"),
+        "{message}"
+    );
 }
 
 #[test]

@@ -95,10 +95,7 @@ impl TensorChecks {
     /// A number of at least 0 that is multiplied with.
     pub(crate) fn factor(&self, name: &'static str, value: f64) -> Result<(), HeadError> {
         let most = if self.sums == DType::F64 { f64::MAX } else { f32::MAX.into() };
-        match (0.0..=most).contains(&value) {
-            true => Ok(()),
-            false => Err(HeadError::OutOfRange { name, value, least: 0.0, most }),
-        }
+        held(name, value, 0.0, most)
     }
 }
 
@@ -108,8 +105,16 @@ pub(crate) fn scale_of_f32(name: &'static str, value: f64) -> Result<(), HeadErr
 }
 
 fn scale(name: &'static str, value: f64, least: f64) -> Result<(), HeadError> {
-    match (least..=least.recip()).contains(&value) {
+    held(name, value, least, least.recip())
+}
+
+/// Checks that the type of sums holds a number.
+fn held(name: &'static str, value: f64, least: f64, most: f64) -> Result<(), HeadError> {
+    match (least..=most).contains(&value) {
         true => Ok(()),
-        false => Err(HeadError::OutOfRange { name, value, least, most: least.recip() }),
+        false => {
+            let expected = format!("{least:e} to {most:e}, which the head's float type holds");
+            Err(HeadError::Range { name, value, expected })
+        }
     }
 }

@@ -86,7 +86,7 @@ impl DecoderShape<'_> {
             });
         }
         if linear.bias.is_some() != self.bias {
-            return Err(HeadError::LinearBias { linear: linear.bias.is_some(), head: self.bias });
+            return Err(HeadError::LinearBias { linear: linear.bias.is_some() });
         }
         if let Some(bias) = &linear.bias {
             expect_shape("the linear layer's bias", &bias.shape(), &[columns], "as its weight says")?;
@@ -135,7 +135,7 @@ impl Decoder {
     /// Masks words in addition to those that are masked already.
     ///
     /// # Errors
-    /// [`HeadError::MaskedWord`] or [`HeadError::NoWordLeft`].
+    /// [`HeadError::Range`] or [`HeadError::NoWordLeft`].
     pub(crate) fn masking(self, words: &[usize]) -> Result<Self, HeadError> {
         // If no tensor says where the head is, the mask moves to the caller's matrix when it is used.
         let device = self.device();
@@ -293,7 +293,10 @@ pub(crate) fn merged_masks(masked: &[usize], words: &[usize], vocab: usize) -> R
     all.sort_unstable();
     all.dedup();
     match all.iter().find(|word| **word >= vocab) {
-        Some(&word) => Err(HeadError::MaskedWord { word, vocab }),
+        Some(&word) => {
+            let expected = format!("a word of the vocabulary 0..{vocab}");
+            Err(HeadError::Range { name: "a masked word", value: word as f64, expected })
+        }
         None if all.len() == vocab => Err(HeadError::NoWordLeft { vocab }),
         None => Ok(all),
     }

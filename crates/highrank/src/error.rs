@@ -11,54 +11,16 @@ use thiserror::Error;
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
 pub enum HeadError {
-    /// A size that must be at least 1 is 0.
-    #[error("{name} is 0, but a head needs at least 1")]
-    ZeroSize {
-        /// Name of the size in the configuration.
-        name: &'static str,
-    },
-    /// A number outside of its range: of a configuration, of the options of a loss, of sampling or of a beam search.
+    /// A number outside of its range: a size or number of a configuration, an option of a loss, of sampling or of a beam search, or one
+    /// that the type of the head's sums cannot hold.
     #[error("{name} is {}, expected {expected}", in_digits(*value))]
     Range {
         /// Name of the number.
         name: &'static str,
         /// Its value.
         value: f64,
-        /// The allowed range.
-        expected: &'static str,
-    },
-    /// A direct context uses the hidden state itself, so both sizes must agree.
-    #[error(
-        "d_hidden {d_hidden} and d_embedding {d_embedding} differ, but a head without mixture multiplies \
-         the hidden state by the decoder directly: make them equal or use a mixture"
-    )]
-    DirectSizes {
-        /// Width of the hidden state.
-        d_hidden: usize,
-        /// Width of a decoder row.
-        d_embedding: usize,
-    },
-    /// Contexts that have the first `d` features of the hidden state added need as many.
-    #[error(
-        "d_hidden is {d_hidden}, but residual contexts have the first {d_embedding} features of the hidden state added, as many as \
-         d_embedding says: make it as wide, or the contexts linear"
-    )]
-    NarrowHidden {
-        /// Width of the hidden state, or of a layer.
-        d_hidden: usize,
-        /// Width of a context.
-        d_embedding: usize,
-    },
-    /// The widths of the layers that contexts come from do not make up the hidden state.
-    #[error(
-        "d_hidden is {d_hidden}, but the layers are {layers:?} wide: a hidden state is their outputs side by side, so it \
-         must be their sum"
-    )]
-    LayerWidths {
-        /// Width of the hidden state.
-        d_hidden: usize,
-        /// Widths of the layers.
-        layers: Vec<usize>,
+        /// The allowed range, in words and numbers.
+        expected: String,
     },
     /// Cutoffs that make no clusters.
     #[error(
@@ -88,16 +50,6 @@ pub enum HeadError {
         /// Its shape.
         shape: Vec<usize>,
     },
-    /// More words with a gate of their own than leave one that shares its gate.
-    #[error(
-        "{frequent} words have a gate of their own, but there are {vocab}: at least one must share its gate"
-    )]
-    FrequentWords {
-        /// Words with a gate of their own.
-        frequent: usize,
-        /// Number of words.
-        vocab: usize,
-    },
     /// An option that the rest of the configuration has no use for.
     #[error("{option} is set, but {reason}")]
     Unused {
@@ -106,14 +58,6 @@ pub enum HeadError {
         /// Why it has no effect, and what to do.
         reason: &'static str,
     },
-    /// A masked word that is no word of the vocabulary.
-    #[error("masked word {word} is outside the vocabulary 0..{vocab}")]
-    MaskedWord {
-        /// The word.
-        word: usize,
-        /// Size of the vocabulary.
-        vocab: usize,
-    },
     /// No word is left unmasked.
     #[error("all {vocab} words are masked, but a distribution needs at least one")]
     NoWordLeft {
@@ -121,16 +65,10 @@ pub enum HeadError {
         vocab: usize,
     },
     /// One of a linear layer and the head that is made from it has a bias, the other has none.
-    #[error(
-        "the linear layer has {}, but the head is configured with {}: set `with_bias({linear})`",
-        bias_in_words(*linear),
-        bias_in_words(*head)
-    )]
+    #[error("the linear layer and the head must both have a bias, or neither: set `with_bias({linear})`")]
     LinearBias {
         /// Whether the layer has a bias.
         linear: bool,
-        /// Whether the head's configuration asks for one.
-        head: bool,
     },
     /// Two tensors whose shapes do not fit together.
     #[error("{what} has shape {got:?}, expected {expected}")]
@@ -163,18 +101,6 @@ pub enum HeadError {
         got: String,
         /// The head's.
         expected: String,
-    },
-    /// A number that the type of the head's sums cannot hold.
-    #[error("{name} is {value:e}, but the head's float type takes {least:e} to {most:e}")]
-    OutOfRange {
-        /// Name of the number.
-        name: &'static str,
-        /// Its value.
-        value: f64,
-        /// The least that it may be.
-        least: f64,
-        /// The most that it may be.
-        most: f64,
     },
     /// A head with tied weights was used without the embedding matrix.
     #[error("this head has no decoder matrix of its own: call `head.tied_to(embedding)` first")]
@@ -225,14 +151,6 @@ pub enum HeadError {
         /// The smallest of them.
         least: f64,
     },
-    /// More words asked for than there are, or none.
-    #[error("k is {k}, expected 1 to the vocabulary's {vocab}")]
-    TopK {
-        /// The number asked for.
-        k: usize,
-        /// Size of the vocabulary.
-        vocab: usize,
-    },
     /// A word was to be chosen by log-probabilities that are no numbers.
     #[error("a log-probability of token {token} is NaN or +∞: no word can be chosen by it")]
     NotANumber {
@@ -251,13 +169,18 @@ pub enum HeadError {
 pub(crate) fn in_range(
     name: &'static str,
     value: f64,
-    expected: &'static str,
+    expected: impl Into<String>,
     range: impl RangeBounds<f64>,
 ) -> Result<(), HeadError> {
     match range.contains(&value) {
         true => Ok(()),
-        false => Err(HeadError::Range { name, value, expected }),
+        false => Err(HeadError::Range { name, value, expected: expected.into() }),
     }
+}
+
+/// Checks a size that must be at least 1.
+pub(crate) fn at_least_one(name: &'static str, size: usize) -> Result<(), HeadError> {
+    in_range(name, size as f64, "at least 1", 1.0..)
 }
 
 /// Checks that a parameter of such a shape and its gradient have sizes that a computer can address.
@@ -268,6 +191,7 @@ pub(crate) fn fits_memory(what: &'static str, shape: [usize; 2]) -> Result<(), H
         false => Err(HeadError::TooLarge { what, shape: shape.to_vec() }),
     }
 }
+
 /// Checks a shape; in words, where the expected one comes from.
 pub(crate) fn expect_shape(
     what: &'static str,
@@ -291,11 +215,8 @@ pub(crate) fn not_negative(name: &'static str, value: f64) -> Result<(), HeadErr
 
 /// A number as it is written, but for one of so many digits that nobody would count them.
 fn in_digits(value: f64) -> String {
-    if value.is_finite() && value.abs() >= 1e16 { format!("{value:e}") } else { value.to_string() }
-}
-
-fn bias_in_words(present: bool) -> &'static str {
-    if present { "a bias" } else { "no bias" }
+    let is_long = value.is_finite() && value != 0.0 && !(1e-16..1e16).contains(&value.abs());
+    if is_long { format!("{value:e}") } else { value.to_string() }
 }
 
 /// Panics with the error's own line, the documented behaviour of the checked methods.

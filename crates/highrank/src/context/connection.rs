@@ -13,7 +13,7 @@ use super::mixture::{linear_initializer, log_prior};
 use super::start::{self, Start};
 use super::tokens::Tokens;
 use crate::checks::TensorChecks;
-use crate::error::{HeadError, expect_shape};
+use crate::error::{HeadError, at_least_one, expect_shape, in_range};
 use crate::ops::{Activation, ContextSource, LatentArgs, LatentMask};
 use crate::parameters::value;
 
@@ -97,20 +97,14 @@ impl ContextSettings for DirectOutputConnectionConfig {
     /// Checks that every layer gives contexts and that their widths are those of the hidden state.
     fn validate(&self, Sizes { d_hidden, d_embedding, .. }: Sizes) -> Result<(), HeadError> {
         for layer in &self.layers {
-            for (name, size) in
-                [("d_hidden of a layer", layer.d_hidden), ("components of a layer", layer.components)]
-            {
-                if size == 0 {
-                    return Err(HeadError::ZeroSize { name });
-                }
-            }
+            at_least_one("d_hidden of a layer", layer.d_hidden)?;
+            at_least_one("components of a layer", layer.components)?;
             start::validate(Start::Random, self.activation, layer.d_hidden, d_embedding)?;
         }
-        let layers: Vec<usize> = self.layers.iter().map(|layer| layer.d_hidden).collect();
-        match self.d_hidden() == d_hidden {
-            true => Ok(()),
-            false => Err(HeadError::LayerWidths { d_hidden, layers }),
-        }
+        let sum = self.d_hidden();
+        let expected =
+            format!("{sum}, the sum of its layers' widths: a hidden state is their outputs side by side");
+        in_range("d_hidden", d_hidden as f64, expected, sum as f64..=sum as f64)
     }
 
     fn init(&self, Sizes { d_embedding, .. }: Sizes, device: &Device) -> DirectOutputConnection {

@@ -9,8 +9,7 @@ use super::context_ops::ContextOps;
 use super::kind::{ContextKind, ContextModule, ContextSettings, Contexts, Sizes};
 use super::tokens::Tokens;
 use crate::checks::TensorChecks;
-use crate::error::HeadError;
-
+use crate::error::{HeadError, in_range};
 use crate::ops::ContextSource;
 
 /// Configuration of [`Direct`]: there is nothing to configure.
@@ -25,10 +24,12 @@ impl ContextSettings for DirectConfig {
     type Module = Direct;
 
     fn validate(&self, Sizes { d_hidden, d_embedding, .. }: Sizes) -> Result<(), HeadError> {
-        match d_hidden == d_embedding {
-            true => Ok(()),
-            false => Err(HeadError::DirectSizes { d_hidden, d_embedding }),
-        }
+        let expected = format!(
+            "d_embedding, {d_embedding}: a head without mixture multiplies the hidden state by the decoder directly, so make them \
+             equal or use a mixture"
+        );
+        let width = d_embedding as f64;
+        in_range("d_hidden", d_hidden as f64, expected, width..=width)
     }
 
     fn init(&self, _: Sizes, _: &Device) -> Direct {

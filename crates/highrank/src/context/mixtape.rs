@@ -12,7 +12,7 @@ use super::kind::{ContextKind, ContextModule, ContextSettings, Contexts, Sizes};
 use super::mixture::linear_initializer;
 use super::tokens::Tokens;
 use crate::checks::TensorChecks;
-use crate::error::{HeadError, fits_memory};
+use crate::error::{HeadError, at_least_one, fits_memory, in_range};
 use crate::math::sigmoid;
 use crate::ops::gated::{COMPONENTS, GATES};
 use crate::ops::{Activation, ContextSource, GatedArgs, GatedInputs, LatentArgs, wide};
@@ -81,14 +81,11 @@ impl ContextSettings for MixtapeConfig {
     type Module = Mixtape;
 
     fn validate(&self, Sizes { d_hidden, vocab, .. }: Sizes) -> Result<(), HeadError> {
-        match self.frequent {
-            _ if self.d_gate == 0 => Err(HeadError::ZeroSize { name: "d_gate" }),
-            frequent if frequent >= vocab => Err(HeadError::FrequentWords { frequent, vocab }),
-            frequent => {
-                fits_memory("the gates' vectors", [frequent + 1, self.d_gate])?;
-                fits_memory("the gates' features", [d_hidden, self.d_gate.saturating_mul(GATES)])
-            }
-        }
+        at_least_one("d_gate", self.d_gate)?;
+        let expected = format!("fewer than the {vocab} words: at least one must share its gate");
+        in_range("frequent", self.frequent as f64, expected, ..vocab as f64)?;
+        fits_memory("the gates' vectors", [self.frequent + 1, self.d_gate])?;
+        fits_memory("the gates' features", [d_hidden, self.d_gate.saturating_mul(GATES)])
     }
 
     /// Layers by the initialiser, gate vectors uniform in ±0.1, gate biases 0.

@@ -12,7 +12,7 @@ use super::kind::{ContextKind, ContextModule, ContextSettings, Contexts, Sizes, 
 use super::start::{self, Start};
 use super::tokens::Tokens;
 use crate::checks::TensorChecks;
-use crate::error::HeadError;
+use crate::error::{HeadError, at_least_one};
 use crate::math::log_softmax;
 use crate::ops::{Activation, ContextSource, LatentArgs, wide};
 use crate::parameters::value;
@@ -121,9 +121,7 @@ impl ContextSettings for MixtureConfig {
     type Module = Mixture;
 
     fn validate(&self, Sizes { d_hidden, d_embedding, .. }: Sizes) -> Result<(), HeadError> {
-        if self.components == 0 {
-            return Err(HeadError::ZeroSize { name: "components" });
-        }
+        at_least_one("components", self.components)?;
         if self.start != Start::Random && self.initializer != linear_initializer() {
             let reason = "a mixture that starts at the softmax draws nothing from it: leave it out";
             return Err(HeadError::Unused { option: "the mixture's initializer", reason });

@@ -45,7 +45,13 @@ pub(super) fn validate(
         }
     }
     match activation == Activation::Residual && d_hidden < d_embedding {
-        true => Err(HeadError::NarrowHidden { d_hidden, d_embedding }),
+        true => {
+            let expected = format!(
+                "at least d_embedding, {d_embedding}: residual contexts have as many features of the hidden state added, so make it \
+                 as wide or the contexts linear"
+            );
+            Err(HeadError::Range { name: "d_hidden", value: d_hidden as f64, expected })
+        }
         false => Ok(()),
     }
 }

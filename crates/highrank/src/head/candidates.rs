@@ -13,7 +13,7 @@ use highrank_kernels::precision::wide;
 
 use super::output::OutputHead;
 use crate::context::{ContextOps, Tokens};
-use crate::error::{HeadError, OrPanic, expect_shape};
+use crate::error::{HeadError, OrPanic, at_least_one, expect_shape};
 use crate::likelihood::portable;
 use crate::logit_map::LogitMapConfig;
 use crate::loss::{ListedWords, check_words, is_cpu, validate_targets};
@@ -58,9 +58,7 @@ impl OutputHead {
     fn try_restricted_to(&self, words: Tensor<1, Int>, log_q: Option<Tensor<1>>) -> Result<Self, HeadError> {
         self.check_candidates("restricted_to")?;
         let [candidates] = words.dims();
-        if candidates == 0 {
-            return Err(HeadError::ZeroSize { name: "the number of candidates" });
-        }
+        at_least_one("the number of candidates", candidates)?;
         let checks = self.decoder.checks()?;
         checks.device("words", &words.device())?;
         if let Some(log_q) = &log_q {

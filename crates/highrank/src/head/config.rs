@@ -16,7 +16,7 @@ use crate::context::{
     MixtapeConfig, MixtureConfig, Sizes, Start, TimeAxis,
 };
 use crate::decoder::{Decoder, DecoderShape, merged_masks};
-use crate::error::{HeadError, OrPanic, fits_memory};
+use crate::error::{HeadError, OrPanic, at_least_one, fits_memory};
 use crate::logit_map::LogitMapConfig;
 use crate::parameters::{cast_parameters, value};
 
@@ -370,9 +370,7 @@ impl HeadConfig {
             ("vocab_multiple", self.vocab_multiple),
             ("memory_budget", self.memory_budget.unwrap_or(1)),
         ];
-        if let Some((name, _)) = sizes.into_iter().find(|(_, size)| *size == 0) {
-            return Err(HeadError::ZeroSize { name });
-        }
+        sizes.into_iter().try_for_each(|(name, size)| at_least_one(name, size))?;
         if let Some(adaptive) = &self.adaptive {
             adaptive.validate(self.vocab)?;
         }

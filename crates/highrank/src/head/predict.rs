@@ -10,7 +10,7 @@ use super::input::{Inputs, with_last};
 use super::output::OutputHead;
 use super::sampling::{Sampling, numbers, word_of};
 use super::select::{best_pairs, best_words};
-use crate::error::{HeadError, OrPanic};
+use crate::error::{HeadError, OrPanic, in_range};
 use crate::likelihood::draw_in_order;
 use crate::loss::leading;
 use crate::ops::{Draw, Drawn, LogProbs, Prediction};
@@ -141,9 +141,7 @@ impl OutputHead {
         k: usize,
     ) -> Result<TopK<D>, HeadError> {
         let vocab = self.vocab();
-        if !(1..=vocab).contains(&k) {
-            return Err(HeadError::TopK { k, vocab });
-        }
+        in_range("k", k as f64, format!("1 to the vocabulary's {vocab}"), 1.0..=vocab as f64)?;
         if let Some(adaptive) = self.adaptive() {
             return adaptive.top_k(hidden, k);
         }

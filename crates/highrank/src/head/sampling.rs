@@ -6,7 +6,7 @@ use burn::config::Config;
 use rand::{Rng, RngExt};
 
 use super::select::{self, Number};
-use crate::error::{HeadError, in_range, not_negative};
+use crate::error::{HeadError, at_least_one, in_range, not_negative};
 use crate::likelihood::draw_in_order;
 use crate::ops::{Drawn, LogProbs};
 
@@ -52,7 +52,7 @@ impl Sampling {
     /// [`HeadError::Range`] with the option, its value and the allowed range.
     pub fn validate(&self) -> Result<(), HeadError> {
         not_negative("temperature", self.temperature)?;
-        in_range("top_k", self.top_k.unwrap_or(1) as f64, "at least 1", 1.0..)?;
+        at_least_one("top_k", self.top_k.unwrap_or(1))?;
         let above_0 = (Bound::Excluded(0.0), Bound::Included(1.0));
         in_range("top_p", self.top_p.unwrap_or(1.0), "a number in (0, 1]", above_0)
     }

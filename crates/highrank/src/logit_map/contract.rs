@@ -156,14 +156,6 @@ pub(super) fn positive(name: &'static str, value: f64) -> Result<(), HeadError> 
     in_range(name, value, "a positive finite number", f64::from_bits(1)..=f64::MAX)
 }
 
-/// Checks a size that must be at least 1.
-pub(super) fn at_least_one(name: &'static str, size: usize) -> Result<(), HeadError> {
-    match size {
-        0 => Err(HeadError::ZeroSize { name }),
-        _ => Ok(()),
-    }
-}
-
 /// Element `i` of a vector as a `[1, 1]` matrix, which broadcasts over logits.
 pub(super) fn element<B: Backend>(vector: &Floats<B>, i: usize) -> Floats<B> {
     vector.clone().rows(i..i + 1).reshape([1, 1])

@@ -6,7 +6,7 @@ use burn::module::{Module, Param};
 use burn::tensor::{Device, Distribution, Tensor};
 use highrank_kernels::Floats;
 
-use super::contract::{MapModule, PortableMap, at_least_one, element, required, widened};
+use super::contract::{MapModule, PortableMap, element, required, widened};
 use crate::checks::TensorChecks;
 use crate::error::{HeadError, in_range};
 use crate::math::{inverse_softplus, sigmoid, softplus};
@@ -103,8 +103,7 @@ impl Function {
 
 impl PortableMap for Function {
     fn validate(self) -> Result<(), HeadError> {
-        at_least_one("units", self.units)?;
-        in_range("units", self.units as f64, "1 to 1,000,000", ..=MAX_UNITS as f64)
+        in_range("units", self.units as f64, "1 to 1,000,000", 1.0..=MAX_UNITS as f64)
     }
 
     fn num_params(self) -> usize {

@@ -8,7 +8,7 @@ use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
 use highrank_kernels::{Floats, Ints};
 
-use super::contract::{MapModule, PortableMap, at_least_one, required, widened};
+use super::contract::{MapModule, PortableMap, required, widened};
 use crate::checks::{TensorChecks, scale_of_f32};
 use crate::error::{HeadError, in_range};
 use crate::math::{exclusive_cumsum, inverse_softplus, sigmoid, softplus};
@@ -118,8 +118,7 @@ impl Function {
 
 impl PortableMap for Function {
     fn validate(self) -> Result<(), HeadError> {
-        at_least_one("knots", self.knots)?;
-        in_range("knots", self.knots as f64, "1 to 1,000,000", ..=MAX_KNOTS as f64)?;
+        in_range("knots", self.knots as f64, "1 to 1,000,000", 1.0..=MAX_KNOTS as f64)?;
         let expected = "a positive number of at most 10,000";
         in_range("PLIF's bound T", self.bound, expected, f64::from_bits(1)..=MAX_BOUND)?;
         scale_of_f32("PLIF's bound T", self.bound)?;

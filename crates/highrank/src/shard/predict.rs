@@ -8,7 +8,7 @@ use super::group::ShardError;
 use super::head::ShardedHead;
 use super::sweep::{NO_WORD, OwnWords, Swept};
 use crate::context::Tokens;
-use crate::error::HeadError;
+use crate::error::{HeadError, in_range};
 use crate::head::{
     Inputs, best_first, best_pairs, by_top_k, draw_components, integers, numbers, read, word_of,
 };
@@ -32,9 +32,7 @@ impl ShardedHead {
     /// What that panics for, and whatever the group has to say.
     pub fn top_k<const D: usize>(&self, hidden: Tensor<D>, k: usize) -> Result<TopK<D>, ShardError> {
         let (device, mut shape, vocab) = (hidden.device(), hidden.dims(), self.vocab());
-        if !(1..=vocab).contains(&k) {
-            return Err(HeadError::TopK { k, vocab }.into());
-        }
+        in_range("k", k as f64, format!("1 to the vocabulary's {vocab}"), 1.0..=vocab as f64)?;
         let swept = self.sweep_for_predictions(hidden)?;
         let dtype = swept.normaliser.dtype();
         shape[D - 1] = k;

@@ -2,7 +2,7 @@
 
 use burn::config::Config;
 
-use crate::error::{HeadError, in_range, not_negative};
+use crate::error::{HeadError, at_least_one, in_range, not_negative};
 
 /// Beam search for the most probable sequences of words.
 ///
@@ -95,7 +95,7 @@ impl BeamSearch {
     /// [`HeadError::Range`] with the option, its value and the allowed range.
     pub fn validate(&self) -> Result<(), HeadError> {
         let sizes = [("width", self.width), ("max_length", self.max_length), ("n_best", self.n_best)];
-        sizes.into_iter().try_for_each(|(name, size)| in_range(name, size as f64, "at least 1", 1.0..))?;
+        sizes.into_iter().try_for_each(|(name, size)| at_least_one(name, size))?;
         not_negative("alpha", self.alpha)
     }
 
