@@ -156,6 +156,7 @@ impl Checks<'_> {
         let factor = match self.stated.reduction() {
             None => return self.case.array("cotangent").values.clone(),
             Some(Reduction::Sum) => 1.0,
+            Some(Reduction::Divisor(n)) => n.recip(),
             Some(Reduction::Mean) => 1.0 / self.weights().iter().sum::<f64>(),
         };
         vec![factor; self.tokens()]

@@ -318,7 +318,7 @@ fn slices_over_one_divisor_add_up_to_the_batch() {
         };
         let mean = LossOptions::new().with_ignore_index(IGNORED);
         let (want, gradients, _) = run(0..TOKENS, &mean);
-        let divided = mean.clone().with_divisor(counted);
+        let divided = mean.clone().with_reduction(Reduction::Divisor(counted));
         let parts = [0..1, 1..3, 3..TOKENS].map(|range| run(range, &divided));
         let sum: f64 = parts.iter().map(|part| part.0).sum();
         let total =
@@ -368,7 +368,7 @@ fn accumulated_slices_of_one_and_nine_tokens_are_the_batch() {
     let whole = head.loss_with(hidden.clone(), words.clone(), &options).value;
     let want = GradientsParams::from_grads(whole.backward(), &head);
 
-    let divided = options.with_divisor(10.0);
+    let divided = options.with_reduction(Reduction::Divisor(10.0));
     let mut accumulator = GradientsAccumulator::new();
     for (start, length) in [(0, 3), (3, 9)] {
         let (hidden, words) =
@@ -403,7 +403,7 @@ fn misuse_is_said_in_a_line() {
         head.try_loss_with(hidden(), words(), &options).expect_err("refused").to_string()
     };
     for divisor in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-        let line = refused(LossOptions::new().with_divisor(divisor));
+        let line = refused(LossOptions::new().with_reduction(Reduction::Divisor(divisor)));
         assert_eq!(line, format!("divisor is {divisor}, expected a finite number above 0"));
     }
     let line = refused(LossOptions::new().with_entropy_bonus(f64::NAN));

@@ -49,7 +49,7 @@ fn choices(on: On<'_>) -> [LossOptions; CHOICES] {
         smooth.clone().with_statistics(true).with_z_loss(0.05),
         ignoring.clone().with_entropy_bonus(0.3),
         smooth.clone().with_entropy_bonus(-0.2).with_statistics(true).with_per_token(true),
-        smooth.with_token_weights(weights).with_per_token(true).with_divisor(3.0),
+        smooth.with_token_weights(weights).with_per_token(true).with_reduction(Reduction::Divisor(3.0)),
     ]
 }
 

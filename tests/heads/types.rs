@@ -99,7 +99,8 @@ fn weights_of_less_digits_leave_the_others_theirs() {
         let (head, hidden) = (head(&config, on), tensor::<2>([TOKENS, config.d_hidden], 1, on));
         let loss = |dtype: DType, divisor: f64| {
             let weights = Tensor::<1>::ones([TOKENS], (on.0, dtype));
-            let options = LossOptions::new().with_token_weights(weights).with_divisor(divisor);
+            let options =
+                LossOptions::new().with_token_weights(weights).with_reduction(Reduction::Divisor(divisor));
             values(head.loss_with(hidden.clone(), targets(TOKENS, VOCAB, on.0), &options).value)[0]
         };
         // No number of f32 is a third, and none is as large.

@@ -1,6 +1,6 @@
 //! Cross-entropies summed over the tokens that count, over a given divisor.
 
-use highrank::LossOptions;
+use highrank::{LossOptions, Reduction};
 
 use super::Checks;
 use crate::backends::Setting;
@@ -17,7 +17,7 @@ pub fn check(case: &Case, on: &Setting, report: &mut Report) {
         .with_ignore_index(number("ignore_index") as i64)
         .with_label_smoothing(number("label_smoothing"))
         .with_z_loss(number("z_loss"))
-        .with_divisor(divisor);
+        .with_reduction(Reduction::Divisor(divisor));
     if let Some(weights) = case.find("token_weights") {
         options = options.with_token_weights(weights.tensor::<1>(on));
     }

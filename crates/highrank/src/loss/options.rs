@@ -22,7 +22,7 @@ use crate::ops::Divergence;
 /// | [prior variation](Self::with_prior_cv) | `λ cv²` of a mixture's priors, so all components are used (Takase et al., EMNLP 2018) |
 /// | [distillation](Self::with_distillation) | another head's distribution in place of a word, and how the two are compared |
 /// | [entropy bonus](Self::with_entropy_bonus) | `−λ H`, which keeps a policy from becoming sure too early (Williams and Peng 1991) |
-/// | [reduction](Self::with_reduction), [divisor](Self::with_divisor) | mean, sum, or a sum over a given number |
+/// | [reduction](Self::with_reduction) | mean, sum, or a sum over a given number |
 /// | [per token](Self::with_per_token) | the value of each token as well |
 /// | [statistics](Self::with_statistics) | nll, entropy, likeliest word for each token |
 ///
@@ -56,7 +56,6 @@ pub struct LossOptions {
     pub(crate) prior_cv: f64,
     pub(crate) entropy_bonus: f64,
     pub(crate) reduction: Reduction,
-    pub(crate) divisor: Option<f64>,
     pub(crate) per_token: bool,
     pub(crate) statistics: bool,
     /// Whether the host finds out which tokens count, on a GPU too.
@@ -69,7 +68,7 @@ fn constant<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
 }
 
 /// How the losses of tokens become one value.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub enum Reduction {
     /// `Σ_n w_n loss_n / Σ_n w_n`; [class weights](LossOptions::with_class_weights) say what else it may divide by. Where
     /// that is 0 it is NaN, and its gradients are 0.
@@ -77,6 +76,10 @@ pub enum Reduction {
     Mean,
     /// `Σ_n w_n loss_n`.
     Sum,
+    /// `Σ_n w_n loss_n / n` for a given n, finite and above 0: with the number of tokens of a whole batch, the losses and gradients
+    /// of its slices add up to those of the batch, however many tokens of a slice count. If none does, the loss is 0 and so are all
+    /// gradients. The [variation of priors](LossOptions::with_prior_cv) is that of each slice, which does not add up.
+    Divisor(f64),
 }
 
 /// What tokens are scored against in place of one word each.
@@ -208,23 +211,12 @@ impl LossOptions {
     /// ```
     ///
     /// `w_n` is the token's weight times that of its word; under a teacher or distributions, the token's weight. A mean gains `λ cv²`, a
-    /// sum `λ cv² Σ_n w_n`, and a sum [over n](Self::with_divisor) one n-th of that; the value of a single token gains nothing. The
+    /// sum `λ cv² Σ_n w_n`, and a sum [over n](Reduction::Divisor) one n-th of that; the value of a single token gains nothing. The
     /// paper has λ = 0.001; its program takes the sums of each sequence apart and multiplies by about `K − 1`.
     ///
     /// A loss of a head without priors refuses it: only a mixture has them.
     pub fn with_prior_cv(mut self, lambda: f64) -> Self {
         self.prior_cv = lambda;
-        self
-    }
-
-    /// The sum over the tokens that count is divided by `n`, whatever the [reduction](Self::with_reduction) says: with the number of
-    /// tokens of a whole batch, the losses and gradients of its slices add up to those of the batch, however many tokens of a
-    /// slice count. If none does, the loss is 0 and so are all gradients. The [variation of priors](Self::with_prior_cv) is that of each
-    /// slice, which does not add up.
-    ///
-    /// A finite number above 0.
-    pub fn with_divisor(mut self, n: f64) -> Self {
-        self.divisor = Some(n);
         self
     }
 
@@ -247,7 +239,7 @@ impl LossOptions {
         self
     }
 
-    /// What each token's loss is multiplied with, by the divisor or the reduction.
+    /// What each token's loss is multiplied with, by the reduction.
     ///
     /// - weights: of the tokens, and what a mean makes of them
     pub(crate) fn shares(
@@ -255,10 +247,10 @@ impl LossOptions {
         weights: impl FnOnce() -> Tensor<1>,
         mean: impl FnOnce() -> Shares,
     ) -> Shares {
-        match (self.divisor, self.reduction) {
-            (Some(divisor), _) => Shares::over(weights(), divisor),
-            (None, Reduction::Mean) => mean(),
-            (None, Reduction::Sum) => Shares::sum(weights()),
+        match self.reduction {
+            Reduction::Mean => mean(),
+            Reduction::Sum => Shares::sum(weights()),
+            Reduction::Divisor(n) => Shares::over(weights(), n),
         }
     }
 
@@ -285,7 +277,7 @@ impl LossOptions {
         }
         in_range("entropy_bonus", self.entropy_bonus, "a finite number", f64::MIN..=f64::MAX)?;
         checks.factor("entropy_bonus", self.entropy_bonus.abs())?;
-        if let Some(divisor) = self.divisor {
+        if let Reduction::Divisor(divisor) = self.reduction {
             in_range("divisor", divisor, "a finite number above 0", f64::MIN_POSITIVE..=f64::MAX)?;
             checks.scale("divisor", divisor)?;
         }

@@ -214,11 +214,11 @@ pub(crate) fn reduced<const T: usize, E>(
         let (shares, count) = counted.prior_shares(on);
         let squared = prior_cv(log_prior, shares);
         let sum = squared.clone() * count.cast(squared.dtype());
-        let term = match (options.divisor, options.reduction) {
+        let term = match options.reduction {
+            Reduction::Mean => squared.clone(),
+            Reduction::Sum => sum,
             // The quotient of a tensor and a number would be rounded to f32.
-            (Some(divisor), _) => sum * divisor.recip(),
-            (None, Reduction::Sum) => sum,
-            (None, Reduction::Mean) => squared.clone(),
+            Reduction::Divisor(n) => sum * n.recip(),
         };
         value = value.clone() + term.cast(value.dtype()) * options.prior_cv;
         squared
