@@ -1,6 +1,5 @@
 //! Perplexity and accuracy, from sums over an epoch's tokens.
 
-use std::marker::PhantomData;
 use std::sync::Arc;
 
 use burn::tensor::TensorReadError;
@@ -14,27 +13,22 @@ use super::output::HeadOutput;
 /// Digits after the decimal point of a value that is shown.
 const DIGITS: usize = 2;
 
-/// The perplexity of the counted tokens.
+/// The perplexity or the accuracy of the counted tokens: of the last batch, and of an epoch.
 ///
-/// ```text
-/// ppl = exp( Σ_n nll_n / N )
-/// ```
-///
-/// over all N counted tokens of an epoch, not the mean of the batches' perplexities, which is larger. For an output type other
-/// than [`HeadOutput`], implement `Adaptor<HeadOutput>`.
-pub type PerplexityMetric = TokenMetric<Perplexity>;
-
-/// The share of counted tokens whose target is the most probable word, in percent.
-///
-/// Over all counted tokens of an epoch. For an output type other than [`HeadOutput`], implement `Adaptor<HeadOutput>`.
-pub type AccuracyMetric = TokenMetric<Accuracy>;
-
-/// A function of the mean of something over tokens, `K` says of what: of the last batch, and of an epoch.
+/// Over all counted tokens of an epoch alike. The mean of the batches' perplexities would be larger. For an output type other than
+/// [`HeadOutput`], implement `Adaptor<HeadOutput>`.
 #[derive(Debug, Clone)]
-pub struct TokenMetric<K> {
+pub struct TokenMetric {
+    kind: Kind,
     batch: Sums,
     epoch: Sums,
-    kind: PhantomData<fn(&K)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+// The names are those of the metrics.
+enum Kind {
+    Perplexity,
+    Accuracy,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -43,83 +37,42 @@ struct Sums {
     tokens: usize,
 }
 
-/// What a [`TokenMetric`] is a metric of.
-pub trait MeanOfTokens: 'static {
-    /// The metric's name.
-    const NAME: &'static str;
-    /// The unit of its values.
-    const UNIT: Option<&'static str>;
-    /// Whether larger values are better.
-    const HIGHER_IS_BETTER: bool;
-
-    /// The metric's value from the mean over the tokens.
-    fn value(mean: f64) -> f64;
-
-    /// The sum over a batch's tokens.
-    ///
-    /// # Errors
-    /// A tensor that cannot be read.
-    fn sum(output: &HeadOutput) -> Result<f64, TensorReadError>;
-}
-
-/// Of a [`PerplexityMetric`]: the tokens' nll.
-#[derive(Debug, Clone)]
-pub struct Perplexity;
-
-impl MeanOfTokens for Perplexity {
-    const NAME: &'static str = "Perplexity";
-    const UNIT: Option<&'static str> = None;
-    const HIGHER_IS_BETTER: bool = false;
-
-    fn value(mean: f64) -> f64 {
-        mean.exp()
+impl TokenMetric {
+    /// `ppl = exp( Σ_n nll_n / N )` over the N counted tokens.
+    pub fn perplexity() -> Self {
+        Self { kind: Kind::Perplexity, batch: Sums::default(), epoch: Sums::default() }
     }
 
-    fn sum(output: &HeadOutput) -> Result<f64, TensorReadError> {
-        output.nll.clone().try_into_scalar()
-    }
-}
-
-/// Of an [`AccuracyMetric`]: whether the target is the most probable word.
-#[derive(Debug, Clone)]
-pub struct Accuracy;
-
-impl MeanOfTokens for Accuracy {
-    const NAME: &'static str = "Accuracy";
-    const UNIT: Option<&'static str> = Some("%");
-    const HIGHER_IS_BETTER: bool = true;
-
-    fn value(mean: f64) -> f64 {
-        100.0 * mean
+    /// The share of counted tokens whose target is the most probable word, in percent.
+    pub fn accuracy() -> Self {
+        Self { kind: Kind::Accuracy, ..Self::perplexity() }
     }
 
-    fn sum(output: &HeadOutput) -> Result<f64, TensorReadError> {
-        Ok(output.correct.clone().try_into_scalar::<i64>()? as f64)
-    }
-}
-
-impl<K: MeanOfTokens> TokenMetric<K> {
-    /// Creates the metric.
-    pub fn new() -> Self {
-        Self { batch: Sums::default(), epoch: Sums::default(), kind: PhantomData }
+    fn unit(&self) -> Option<String> {
+        (self.kind == Kind::Accuracy).then(|| "%".into())
     }
 
     /// NaN without tokens.
-    fn of(sums: Sums) -> f64 {
-        K::value(sums.sum / sums.tokens as f64)
+    fn of(&self, sums: Sums) -> f64 {
+        let mean = sums.sum / sums.tokens as f64;
+        match self.kind {
+            Kind::Perplexity => mean.exp(),
+            Kind::Accuracy => 100.0 * mean,
+        }
     }
 
     /// None without tokens.
-    fn aggregated(sums: Sums) -> Option<NumericEntry> {
-        let entry = NumericEntry::Aggregated { aggregated_value: Self::of(sums), count: sums.tokens };
+    fn aggregated(&self, sums: Sums) -> Option<NumericEntry> {
+        let entry = NumericEntry::Aggregated { aggregated_value: self.of(sums), count: sums.tokens };
         (sums.tokens > 0).then_some(entry)
     }
 
     /// What is shown and what is logged, in the form of Burn's own metrics.
     fn entry(&self, logged: Option<NumericEntry>) -> SerializedEntry {
-        let Some(logged) = logged else { return SerializedEntry::not_available(K::UNIT) };
-        let unit = K::UNIT.map(|unit| format!(" {unit}")).unwrap_or_default();
-        let shown = |sums| match Self::aggregated(sums) {
+        let unit = self.unit();
+        let Some(logged) = logged else { return SerializedEntry::not_available(unit.as_deref()) };
+        let unit = unit.map(|unit| format!(" {unit}")).unwrap_or_default();
+        let shown = |sums| match self.aggregated(sums) {
             Some(entry) => format_float(entry.current(), DIGITS) + &unit,
             None => SerializedEntry::NOT_AVAILABLE.to_string() + &unit,
         };
@@ -128,21 +81,16 @@ impl<K: MeanOfTokens> TokenMetric<K> {
     }
 }
 
-impl<K: MeanOfTokens> Default for TokenMetric<K> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl<K: MeanOfTokens + Clone> Metric for TokenMetric<K> {
+impl Metric for TokenMetric {
     type Input = HeadOutput;
 
     fn name(&self) -> MetricName {
-        Arc::new(K::NAME.into())
+        Arc::new(format!("{:?}", self.kind))
     }
 
     fn attributes(&self) -> MetricAttributes {
-        NumericAttributes { unit: K::UNIT.map(str::to_string), higher_is_better: K::HIGHER_IS_BETTER }.into()
+        let higher_is_better = self.kind == Kind::Accuracy;
+        NumericAttributes { unit: self.unit(), higher_is_better }.into()
     }
 
     /// A batch without tokens adds nothing, whatever its sum.
@@ -151,7 +99,11 @@ impl<K: MeanOfTokens + Clone> Metric for TokenMetric<K> {
         output: &HeadOutput,
         _: &MetricMetadata,
     ) -> Result<SerializedEntry, TensorReadError> {
-        let (sum, tokens) = (K::sum(output)?, output.tokens.clone().try_into_scalar::<i64>()? as usize);
+        let sum = match self.kind {
+            Kind::Perplexity => output.nll.clone().try_into_scalar()?,
+            Kind::Accuracy => output.correct.clone().try_into_scalar::<i64>()? as f64,
+        };
+        let tokens = output.tokens.clone().try_into_scalar::<i64>()? as usize;
         self.batch = if tokens == 0 { Sums::default() } else { Sums { sum, tokens } };
         self.epoch.sum += self.batch.sum;
         self.epoch.tokens += self.batch.tokens;
@@ -167,16 +119,16 @@ impl<K: MeanOfTokens + Clone> Metric for TokenMetric<K> {
     }
 }
 
-impl<K: MeanOfTokens> Numeric for TokenMetric<K> {
+impl Numeric for TokenMetric {
     fn value(&self) -> Option<NumericEntry> {
-        Self::aggregated(self.batch)
+        self.aggregated(self.batch)
     }
 
     fn running_value(&self) -> Option<NumericEntry> {
-        Self::aggregated(self.epoch)
+        self.aggregated(self.epoch)
     }
 
     fn final_value(&self) -> NumericEntry {
-        NumericEntry::Final(Self::of(self.epoch))
+        NumericEntry::Final(self.of(self.epoch))
     }
 }

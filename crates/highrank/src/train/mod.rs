@@ -2,9 +2,8 @@
 //! (Cargo feature `train`).
 //!
 //! Burn's own metrics of sequences read logits `[N, V]`, which a head never stores. Here a training step hands over a
-//! [`HeadOutput`], a few sums over the batch's tokens, and [`PerplexityMetric`] and [`AccuracyMetric`] read those. Both
-//! weigh every counted token of an epoch alike, however many a batch has; ignored tokens and tokens of weight 0 count for
-//! neither.
+//! [`HeadOutput`], a few sums over the batch's tokens, and a [`TokenMetric`] reads those. It weighs every counted token of an
+//! epoch alike, however many a batch has; ignored tokens and tokens of weight 0 do not count.
 //!
 //! ```no_run
 //! use burn::data::dataloader::DataLoader;
@@ -14,7 +13,7 @@
 //! use burn::tensor::{Device, Int, Tensor};
 //! use burn::train::metric::LossMetric;
 //! use burn::train::{InferenceStep, Learner, SupervisedTraining, TrainOutput, TrainStep};
-//! use highrank::train::{AccuracyMetric, HeadOutput, PerplexityMetric};
+//! use highrank::train::{HeadOutput, TokenMetric};
 //! use highrank::{HeadConfig, LossOptions, OutputHead};
 //! use std::sync::Arc;
 //!
@@ -61,7 +60,7 @@
 //!         head: HeadConfig::mos(64, 32, 10_000, 5).init(device),
 //!     };
 //!     SupervisedTraining::new("artifacts", batches, held_out)
-//!         .metrics((LossMetric::new(), PerplexityMetric::new(), AccuracyMetric::new()))
+//!         .metrics((LossMetric::new(), TokenMetric::perplexity(), TokenMetric::accuracy()))
 //!         .num_epochs(10)
 //!         .launch(Learner::new(model, AdamWConfig::new().init(), 1e-3))
 //!         .model
@@ -74,5 +73,5 @@ mod output;
 #[cfg(all(test, any(feature = "flex", feature = "ndarray")))]
 mod tests;
 
-pub use metric::{Accuracy, AccuracyMetric, MeanOfTokens, Perplexity, PerplexityMetric, TokenMetric};
+pub use metric::TokenMetric;
 pub use output::HeadOutput;

@@ -9,8 +9,7 @@ use crate::loss::Loss;
 /// The loss of a batch with sums over its counted tokens: the output of a training or validation step.
 ///
 /// Made from a loss with statistics. It adapts to Burn's `LossMetric` (whose value over an epoch is the mean of its
-/// batches) and to this module's [`PerplexityMetric`](super::PerplexityMetric) and
-/// [`AccuracyMetric`](super::AccuracyMetric).
+/// batches) and to this module's [`TokenMetric`](super::TokenMetric).
 #[derive(Debug, Clone)]
 pub struct HeadOutput {
     /// What is minimised, as the loss options say, `[1]`.

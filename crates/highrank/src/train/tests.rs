@@ -6,7 +6,7 @@ use burn::train::metric::{
     Adaptor, ItemLazy, LossInput, LossMetric, Metric, MetricAttributes, MetricMetadata, Numeric, NumericEntry,
 };
 
-use super::{AccuracyMetric, HeadOutput, PerplexityMetric};
+use super::{HeadOutput, TokenMetric};
 use crate::{AdaptiveConfig, HeadConfig, LossOptions, OutputHead};
 
 const VOCAB: usize = 7;
@@ -139,7 +139,7 @@ fn a_loss_without_statistics_panics() {
 
 #[test]
 fn the_perplexity_of_an_epoch_weighs_tokens_alike() {
-    let mut metric = PerplexityMetric::new();
+    let mut metric = TokenMetric::perplexity();
     // Means of 1 and of 3 nats.
     metric.update(&perplexity(6.0, 6), &metadata()).unwrap();
     let entry = metric.update(&perplexity(6.0, 2), &metadata()).unwrap();
@@ -165,7 +165,7 @@ fn the_perplexity_of_an_epoch_weighs_tokens_alike() {
 
 #[test]
 fn the_accuracy_of_an_epoch_weighs_tokens_alike() {
-    let mut metric = AccuracyMetric::new();
+    let mut metric = TokenMetric::accuracy();
     metric.update(&accuracy(3, 4), &metadata()).unwrap();
     let entry = metric.update(&accuracy(0, 1), &metadata()).unwrap();
     assert_eq!(entry.formatted, "epoch 60.00 % - batch 0.00e0 %");
@@ -177,7 +177,7 @@ fn the_accuracy_of_an_epoch_weighs_tokens_alike() {
 
 #[test]
 fn a_batch_without_counted_tokens_changes_nothing() {
-    let mut metric = PerplexityMetric::new();
+    let mut metric = TokenMetric::perplexity();
     assert!(metric.compute().unwrap().is_not_available());
     // 0/0 must not reach the epoch's sums, nor a NaN that nothing counts.
     assert!(metric.update(&perplexity(f32::NAN, 0), &metadata()).unwrap().is_not_available());
