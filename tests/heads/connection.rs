@@ -64,9 +64,8 @@ fn each_layer_reaches_its_own_components_alone() {
     let on = (&cpu(), DType::F64);
     let head = head(&doc(), on);
     let Context::DirectOutputConnection(connection) = &head.context else { unreachable!() };
-    let layers =
-        [(BELOW, 1), (HIDDEN, 2)].map(|(d_hidden, components)| ConnectedLayer { d_hidden, components });
-    assert_eq!(connection.layers(), layers);
+    let shapes: Vec<_> = connection.latents.iter().map(|latent| latent.weight.dims()).collect();
+    assert_eq!(shapes, [[BELOW, EMBEDDING], [HIDDEN, 2 * EMBEDDING]]);
     let hidden = tensor::<2>([2, BELOW + HIDDEN], 1, on);
     let logits = |hidden: Tensor<2>| -> Vec<Vec<f64>> {
         let rows = values(Tensor::cat(head.logit_blocks(hidden).collect(), 0));

@@ -323,6 +323,7 @@ impl TrainConfig {
 #[cfg(all(test, feature = "flex"))]
 mod tests {
     use super::*;
+    use highrank::context::Context;
     use highrank::{AdaptiveConfig, LatentDropout};
 
     #[test]
@@ -399,7 +400,8 @@ mod tests {
     fn latent_dropout_draws_a_mask_a_sequence() {
         let dropout = |head: HeadConfig| {
             let model = GptConfig::new(12, head.with_tied(true)).try_init(&Device::flex()).unwrap();
-            model.head.context.latent_dropout()
+            let Context::MixtureOfSoftmaxes(mixture) = model.head.context else { unreachable!() };
+            mixture.dropout
         };
         let mos = HeadConfig::mos(12, 12, 50, 2);
         assert_eq!(dropout(mos.clone()), None);

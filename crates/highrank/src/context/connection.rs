@@ -145,16 +145,6 @@ impl DirectOutputConnection {
     fn d_embedding(&self) -> usize {
         self.latent().0 / self.components()
     }
-
-    /// The layers, lowest first.
-    pub fn layers(&self) -> Vec<ConnectedLayer> {
-        let d_embedding = self.d_embedding();
-        let layer = |latent: &Linear| {
-            let [d_hidden, features] = latent.weight.shape().dims();
-            ConnectedLayer { d_hidden, components: features / d_embedding }
-        };
-        self.latents.iter().map(layer).collect()
-    }
 }
 
 impl ContextModule for DirectOutputConnection {
@@ -191,11 +181,13 @@ impl ContextModule for DirectOutputConnection {
     }
 
     fn display(&self, content: Content) -> Content {
+        let d_embedding = self.d_embedding();
+        let layers = self.latents.iter().map(|latent| latent.weight.shape().dims());
         let (widths, components): (Vec<_>, Vec<_>) =
-            self.layers().iter().map(|layer| (layer.d_hidden, layer.components)).unzip();
+            layers.map(|[d_hidden, features]| (d_hidden, features / d_embedding)).unzip();
         let content = content
             .add_debug_attribute("d_hidden", &widths)
-            .add("d_embedding", &self.d_embedding())
+            .add("d_embedding", &d_embedding)
             .add_debug_attribute("components", &components);
         dropout::display(start::display(content, self.activation), self.dropout)
     }

@@ -63,7 +63,7 @@ impl ContextConfig {
 
 impl Context {
     /// The latent dropout, if there is any.
-    pub fn latent_dropout(&self) -> Option<LatentDropout> {
+    pub(crate) fn latent_dropout(&self) -> Option<LatentDropout> {
         self.latent().1
     }
 

@@ -409,11 +409,20 @@ fn misuse_is_refused_with_both_sides() {
     fn zeros(rows: usize, columns: usize) -> Tensor<2> {
         tensor(vec![0.0; rows * columns], [rows, columns])
     }
-    fn grpo(options: GrpoOptions) {
-        grpo_loss(zeros(2, 3), zeros(2, 3), zeros(2, 1), all_count([2, 3]), &options);
+    fn dpo(reference: Tensor<2>, options: DpoOptions) {
+        dpo_loss(zeros(2, 3), reference, all_count([2, 3]), &Pairs::halves(2, &device()), &options);
     }
-    fn pairs() -> Pairs {
-        Pairs::halves(2, &device())
+    fn simpo(options: SimpoOptions) {
+        simpo_loss(zeros(2, 3), all_count([2, 3]), &Pairs::halves(2, &device()), &options);
+    }
+    fn orpo(options: OrpoOptions) {
+        orpo_loss(zeros(2, 3), all_count([2, 3]), &Pairs::halves(2, &device()), &options);
+    }
+    fn kto(desirable: Tensor<1, Bool>) {
+        kto_loss(zeros(2, 3), zeros(2, 3), all_count([2, 3]), desirable, &KtoOptions::default());
+    }
+    fn grpo(advantages: Tensor<2>, options: GrpoOptions) {
+        grpo_loss(zeros(2, 3), zeros(2, 3), advantages, all_count([2, 3]), &options);
     }
     type Call = fn();
     let calls: [(Call, &str); 13] = [
@@ -427,57 +436,44 @@ fn misuse_is_refused_with_both_sides() {
         ),
         (|| drop(Pairs::halves(3, &device())), "Pairs::halves: 3 sequences, expected two for each pair"),
         (
-            || {
-                let options = DpoOptions::default();
-                dpo_loss(zeros(2, 3), zeros(3, 2), all_count([2, 3]), &pairs(), &options);
-            },
+            || dpo(zeros(3, 2), DpoOptions::default()),
             "dpo_loss: ref_log_probs has shape [3, 2], expected [2, 3], the shape of the log-probabilities",
         ),
         (
-            || {
-                let options = DpoOptions { label_smoothing: 0.6, ..Default::default() };
-                dpo_loss(zeros(2, 3), zeros(2, 3), all_count([2, 3]), &pairs(), &options);
-            },
+            || dpo(zeros(2, 3), DpoOptions { label_smoothing: 0.6, ..Default::default() }),
             "dpo_loss: label_smoothing is 0.6, expected a number in [0, 0.5]",
         ),
         (
-            || {
-                let options = SimpoOptions { beta: f64::NAN, ..Default::default() };
-                simpo_loss(zeros(2, 3), all_count([2, 3]), &pairs(), &options);
-            },
+            || simpo(SimpoOptions { beta: f64::NAN, ..Default::default() }),
             "simpo_loss: beta is NaN, expected a finite number of at least 0",
         ),
         (
-            || {
-                let options = OrpoOptions { odds_weight: -1.0, ..Default::default() };
-                orpo_loss(zeros(2, 3), all_count([2, 3]), &pairs(), &options);
-            },
+            || orpo(OrpoOptions { odds_weight: -1.0, ..Default::default() }),
             "orpo_loss: odds_weight is -1, expected a finite number of at least 0",
         ),
         (
-            || {
-                let desirable = Tensor::<1, Bool>::full([3], true, &device());
-                kto_loss(zeros(2, 3), zeros(2, 3), all_count([2, 3]), desirable, &KtoOptions::default());
-            },
+            || kto(Tensor::full([3], true, &device())),
             "kto_loss: desirable has shape [3], expected [2], one for each sequence",
         ),
         (
-            || {
-                let advantages = zeros(2, 2);
-                grpo_loss(zeros(2, 3), zeros(2, 3), advantages, all_count([2, 3]), &GrpoOptions::default());
-            },
+            || grpo(zeros(2, 2), GrpoOptions::default()),
             "grpo_loss: advantages has shape [2, 2], expected [2, 3], of the log-probabilities, or with one column",
         ),
         (
-            || grpo(GrpoOptions { clip_low: 1.5, clip_high: 0.2, ..Default::default() }),
+            || grpo(zeros(2, 1), GrpoOptions { clip_low: 1.5, ..Default::default() }),
             "grpo_loss: clip_low is 1.5, expected a number in [0, 1]",
         ),
         (
-            || grpo(GrpoOptions { kl_penalty: Some((0.1, zeros(2, 1))), ..Default::default() }),
+            || grpo(zeros(2, 1), GrpoOptions { kl_penalty: Some((0.1, zeros(2, 1))), ..Default::default() }),
             "grpo_loss: ref_log_probs has shape [2, 1], expected [2, 3], the shape of the log-probabilities",
         ),
         (
-            || grpo(GrpoOptions { aggregation: Aggregation::Divisor(0.0), ..Default::default() }),
+            || {
+                grpo(
+                    zeros(2, 1),
+                    GrpoOptions { aggregation: Aggregation::Divisor(0.0), ..Default::default() },
+                )
+            },
             "grpo_loss: divisor is 0, expected a finite number above 0",
         ),
         (
