@@ -1,6 +1,5 @@
 //! Log-probabilities of given words, entropies, divergences from another head and given divisors, beside the composed formulas.
 
-use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::tensor::{DType, Device, Int, Tensor};
 use highrank::{
     ContextConfig, Distribution, Divergence, HeadConfig, LogProbOptions, LogitMapConfig, LossOptions,
@@ -354,33 +353,6 @@ fn rounded_products_lose_no_more_than_their_rounding() {
             assert!(error < 0.02, "{config:?}: {error}");
         }
     }
-}
-
-#[test]
-fn accumulated_slices_of_one_and_nine_tokens_are_the_batch() {
-    let on = (&ad(), DType::F64);
-    let config = mos(VOCAB);
-    let head = head(&config, on);
-    let hidden = tensor::<2>([12, HIDDEN], 1, on);
-    // One of the first three counts, and all of the last nine.
-    let words = ints(&[IGNORED, 4, IGNORED, 0, 1, 2, 3, 4, 5, 6, 7, 8], [12], on.0);
-    let options = LossOptions::new().with_ignore_index(IGNORED);
-    let whole = head.loss_with(hidden.clone(), words.clone(), &options).value;
-    let want = GradientsParams::from_grads(whole.backward(), &head);
-
-    let divided = options.with_reduction(Reduction::Divisor(10.0));
-    let mut accumulator = GradientsAccumulator::new();
-    for (start, length) in [(0, 3), (3, 9)] {
-        let (hidden, words) =
-            (hidden.clone().narrow(0, start, length), words.clone().narrow(0, start, length));
-        let loss = head.loss_with(hidden, words, &divided).value;
-        accumulator.accumulate(&head, GradientsParams::from_grads(loss.backward(), &head));
-    }
-    let got = accumulator.grads();
-    let weight = head.decoder.weight.as_ref().unwrap().id;
-    let of_weight = |gradients: &GradientsParams| values(gradients.get::<2>(weight).unwrap());
-    assert_close(&of_weight(&got), &of_weight(&want), 1e-13, "the decoder's gradient");
-    assert_eq!(got.len(), want.len());
 }
 
 #[test]

@@ -346,19 +346,6 @@ fn class_weights_leave_the_entropy_bonus_alone() {
 }
 
 #[test]
-fn class_weights_pass_over_targets_that_are_no_words() {
-    let on = (&cpu(), DType::F64);
-    let head = head(&softmax(VOCAB), on);
-    let hidden = tensor([4, EMBEDDING], 1, on);
-    let classes: Vec<f64> = (0..VOCAB).map(|word| 1.0 + word as f64).collect();
-    let options =
-        LossOptions::new().with_ignore_index(IGNORED).with_class_weights(floats(&classes, [VOCAB], on));
-    let nll = values(head.nll(hidden.clone(), ints(&[2, 5, 0, 0], [4], on.0)));
-    let loss = head.loss_with(hidden, ints(&[2, 5, IGNORED, IGNORED], [4], on.0), &options).value;
-    assert_close(&values(loss), &[(3.0 * nll[0] + 6.0 * nll[1]) / 9.0], 1e-14, "class weights");
-}
-
-#[test]
 fn values_of_tokens_take_any_upstream_gradient() {
     for device in cpus().map(Device::autodiff) {
         let on = (&device, DType::F64);

@@ -3,7 +3,7 @@
 use burn::module::Param;
 use burn::tensor::{DType, Tensor};
 use highrank::context::{Context, Mixtape, MixtapeConfig};
-use highrank::{ContextConfig, HeadConfig, LossOptions, OutputHead, Precision, TimeAxis};
+use highrank::{ContextConfig, HeadConfig, OutputHead, Precision, TimeAxis};
 
 use crate::support::*;
 
@@ -95,16 +95,6 @@ fn configurations_without_a_shared_gate_or_a_gate_at_all_are_refused() {
         .with_context(ContextConfig::Mixtape(MixtapeConfig::new(2, 0)));
     assert_eq!(config.validate().unwrap_err().to_string(), "d_gate is 0, expected at least 1");
     assert_eq!(HeadConfig::mixtape(HIDDEN, EMBEDDING, 500).context.components(), 4);
-}
-
-#[test]
-fn priors_of_words_are_not_priors_of_components() {
-    let device = cpu();
-    let head = head(&mixtape(VOCAB, 3), (&device, DType::F32));
-    let hidden = tensor::<2>([TOKENS, HIDDEN], 1, (&device, DType::F32));
-    let options = LossOptions::new().with_prior_cv(0.1);
-    let error = head.try_loss_with(hidden, targets(TOKENS, VOCAB, &device), &options).unwrap_err();
-    assert!(error.to_string().contains("this head has no priors"), "{error}");
 }
 
 #[test]

@@ -209,12 +209,15 @@ fn a_penalty_that_makes_no_sense_is_an_error() {
     };
     let (softmax, mos) = (softmax(VOCAB), &mixtures()[1]);
     let some = LossOptions::new().with_prior_cv(LAMBDA);
-    let unused = error(&softmax, &some);
-    assert!(matches!(unused, HeadError::Unused { .. }));
-    assert_eq!(
-        unused.to_string(),
-        "prior_cv is set, but this head has no priors: use a mixture, or leave it out"
-    );
+    // Priors of words are not priors of components.
+    for config in [&softmax, &mixtape(VOCAB, 3)] {
+        let unused = error(config, &some);
+        assert!(matches!(unused, HeadError::Unused { .. }));
+        assert_eq!(
+            unused.to_string(),
+            "prior_cv is set, but this head has no priors: use a mixture, or leave it out"
+        );
+    }
     let message = |options: &LossOptions| error(mos, options).to_string();
     for wrong in [-0.5, f64::NAN, f64::INFINITY] {
         let want = format!("prior_cv is {wrong}, expected a finite number of at least 0");

@@ -148,25 +148,4 @@ mod tests {
         let weight = Tensor::<2>::ones([4, 8], &Device::flex());
         assert!(draw_values(&weight, 2, (8, QUARTER)).is_none());
     }
-
-    /// The sequence of each token.
-    fn of_tokens(leading: &[usize], time: TimeAxis) -> Vec<usize> {
-        let (count, rows) = sequences(leading, time);
-        assert!(rows.iter().all(|row| (*row as usize) < count));
-        rows.iter().map(|row| *row as usize).collect()
-    }
-
-    #[test]
-    fn tokens_find_their_sequence_on_either_axis() {
-        use TimeAxis::*;
-        assert_eq!(of_tokens(&[3, 2], First), [0, 1, 0, 1, 0, 1]);
-        assert_eq!(of_tokens(&[2, 3], Second), [0, 0, 0, 1, 1, 1]);
-        assert_eq!(of_tokens(&[2, 2, 2], First), [0, 1, 2, 3, 0, 1, 2, 3]);
-        assert_eq!(of_tokens(&[2, 2, 2], Second), [0, 1, 0, 1, 2, 3, 2, 3]);
-        assert_eq!(of_tokens(&[2, 1, 2], Second), [0, 1, 2, 3]);
-        assert_eq!(of_tokens(&[1, 3], Second), [0, 0, 0]);
-        for time in [First, Second] {
-            assert_eq!(of_tokens(&[3], time), [0, 1, 2]);
-        }
-    }
 }
