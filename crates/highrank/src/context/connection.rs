@@ -2,12 +2,12 @@
 
 use burn::module::{Content, Initializer, Module};
 use burn::nn::{Linear, LinearConfig};
-use burn::tensor::{Device, Tensor};
+use burn::tensor::Device;
 use highrank_kernels::{Floats, Precision};
 use serde::{Deserialize, Serialize};
 
 use super::context_ops::ContextOps;
-use super::dropout::{self, LatentDropout};
+use super::dropout::{self, Latent, LatentDropout};
 use super::kind::{ContextKind, ContextModule, ContextSettings, Contexts, Sizes, is_default};
 use super::mixture::{linear_initializer, log_prior};
 use super::start::{self, Start};
@@ -141,9 +141,14 @@ impl DirectOutputConnection {
         self.prior.weight.shape().dims::<2>()[1]
     }
 
+    /// The latent features of all layers.
+    fn features(&self) -> usize {
+        self.latents.iter().map(|latent| latent.weight.shape().dims::<2>()[1]).sum()
+    }
+
     /// `d`, width of a latent context.
     fn d_embedding(&self) -> usize {
-        self.latent().0 / self.components()
+        self.features() / self.components()
     }
 }
 
@@ -153,16 +158,10 @@ impl ContextModule for DirectOutputConnection {
         Some(self.latents.iter().map(|latent| latent.weight.shape().dims::<2>()[0]).sum())
     }
 
-    fn latent(&self) -> (usize, Option<LatentDropout>) {
-        let features = self.latents.iter().map(|latent| latent.weight.shape().dims::<2>()[1]);
-        (features.sum(), self.dropout)
-    }
-
-    /// Alike for all components.
-    fn draw_mask(&self, sequences: usize) -> Option<Tensor<2>> {
-        let of_each = (self.d_embedding(), self.dropout);
-        let mask = dropout::draw_values(&value(&self.latents[0].weight), sequences, of_each)?;
-        Some(Tensor::cat(vec![mask; self.components()], 1))
+    /// One mask for all components.
+    fn latent(&self) -> Option<Latent<'_>> {
+        let size = [self.d_embedding(), self.components()];
+        Some(Latent { like: &self.latents[0].weight, size, dropout: self.dropout })
     }
 
     fn check(&self, d_embedding: usize, checks: &TensorChecks) -> Result<(), HeadError> {
@@ -176,7 +175,7 @@ impl ContextModule for DirectOutputConnection {
         }
         let last = self.latents.last().map_or(0, |latent| latent.weight.shape().dims::<2>()[0]);
         checks.param("the connection's prior.weight", &self.prior.weight, [last, k])?;
-        let (got, expected) = ([self.latent().0], [k * d_embedding]);
+        let (got, expected) = ([self.features()], [k * d_embedding]);
         expect_shape("the list of latent features", &got, &expected, "components of the decoder's width")
     }
 
@@ -202,15 +201,12 @@ impl ContextKind<Self> for DirectOutputConnection {
 
     /// All components with their priors.
     fn contexts(connection: &Self, tokens: Tokens, precision: Precision, ops: ContextOps) -> Contexts {
-        let (components, features, d) =
-            (connection.components(), connection.latent().0, connection.d_embedding());
+        let (components, d) = (connection.components(), connection.d_embedding());
         let [count, width] = tokens.hidden.dims();
         let [last, _] = connection.prior.weight.shape().dims();
         let top = tokens.hidden.clone().narrow(1, width - last..width);
         let log_prior = log_prior(&connection.prior, top, precision, ops);
-        let like = value(&connection.latents[0].weight);
-        // One mask for all components.
-        let (hidden, mask) = dropout::of_tokens(&like, tokens, [d, components], connection.dropout);
+        let (hidden, mask) = dropout::of_tokens(tokens, connection.latent());
         // Where a layer's columns of the hidden states and its features begin.
         let (mut column, mut feature) = (0, 0);
         let of_layer = |latent: &Linear| {
@@ -228,7 +224,7 @@ impl ContextKind<Self> for DirectOutputConnection {
             })
         };
         let latent = Floats::cat(connection.latents.iter().map(of_layer).collect(), 1);
-        let contexts = latent.reshape([count * components, features / components]);
+        let contexts = latent.reshape([count * components, d]);
         Contexts {
             contexts: ContextSource::Given(contexts),
             log_prior: Some(log_prior.clone()),

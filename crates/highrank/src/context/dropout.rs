@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use burn::module::Content;
+use burn::module::{Content, Param};
 use burn::tensor::{Distribution, Tensor};
 use highrank_kernels::Floats;
 use serde::{Deserialize, Serialize};
@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::tokens::Tokens;
 use crate::error::{HeadError, in_range};
 use crate::ops::LatentMask;
+use crate::parameters::value;
 
 /// Which leading dimension of a hidden state is time.
 ///
@@ -58,25 +59,20 @@ pub(super) fn display(content: Content, dropout: Option<LatentDropout>) -> Conte
     }
 }
 
-/// The hidden states of tokens and the mask of their latent features: the one that the tokens come with, in training or not, else a
-/// [drawn](draw_values) one of `copies` times the same `features` side by side.
+/// The hidden states of tokens and the mask of their latent features: the one that the tokens come with, in training or not,
+/// else a [drawn](Latent::draw) one.
 ///
-/// With two or more dimensions before the features, one mask serves all steps of a sequence (*locked* or variational dropout, Gal
-/// and Ghahramani 2016); with one, tokens are independent.
-///
-/// - like: a tensor on the device and of the float type of the features
+/// With two or more dimensions before the features, one mask serves all steps of a sequence (*locked* or variational dropout,
+/// Gal and Ghahramani 2016); with one, tokens are independent.
 ///
 /// # Panics
 /// If the tokens' own mask is for another number of sequences.
-pub(super) fn of_tokens(
-    like: &Tensor<2>,
-    tokens: Tokens,
-    [features, copies]: [usize; 2],
-    dropout: Option<LatentDropout>,
-) -> (Floats, Option<LatentMask>) {
+pub(super) fn of_tokens(tokens: Tokens, latent: Option<Latent<'_>>) -> (Floats, Option<LatentMask>) {
     let Tokens { hidden, leading, kept, latent_mask } = tokens;
-    let Some(LatentDropout { time_axis, .. }) = dropout else { return (hidden, None) };
-    let (sequences, rows) = sequences(&leading, time_axis);
+    let Some((latent, dropout)) = latent.and_then(|latent| Some((latent, latent.dropout?))) else {
+        return (hidden, None);
+    };
+    let (sequences, rows) = sequences(&leading, dropout.time_axis);
     let rows = match kept {
         Some(kept) => kept.iter().map(|token| rows[*token as usize]).collect(),
         None => rows,
@@ -89,31 +85,42 @@ pub(super) fn of_tokens(
                 "latent dropout: the mask is for {count} sequences, but there are {sequences}"
             );
             let mask = mask.inner();
-            Some(if like.device().is_autodiff() { Tensor::from_inner(mask) } else { mask })
+            Some(if latent.like.val().device().is_autodiff() { Tensor::from_inner(mask) } else { mask })
         }
-        None => draw_values(like, sequences, (features, dropout))
-            .map(|values| if copies == 1 { values } else { Tensor::cat(vec![values; copies], 1) }),
+        None => latent.draw(sequences),
     };
     (hidden, values.map(|values| LatentMask { values: values.into(), rows }))
 }
 
-/// The values of a mask that drops latent features and rescales those kept by `1/(1 − p)`, `[sequences, features]`; none outside
-/// training.
-///
-/// - like: a tensor on the device and of the float type of the features
-pub(super) fn draw_values(
-    like: &Tensor<2>,
-    sequences: usize,
-    (features, dropout): (usize, Option<LatentDropout>),
-) -> Option<Tensor<2>> {
-    let (probability, device) = (dropout?.probability, like.device());
-    if probability == 0.0 || !device.is_autodiff() {
-        return None;
+/// The latent features of a context, and their dropout.
+#[derive(Clone, Copy)]
+pub(super) struct Latent<'a> {
+    /// A parameter on their device and of their float type.
+    pub(super) like: &'a Param<Tensor<2>>,
+    /// How many have a mask of their own, and how many times these stand side by side.
+    pub(super) size: [usize; 2],
+    pub(super) dropout: Option<LatentDropout>,
+}
+
+impl Latent<'_> {
+    /// `K·d`, the number of all.
+    pub(super) fn width(&self) -> usize {
+        self.size[0] * self.size[1]
     }
-    let keep = 1.0 - probability;
-    let shape = [sequences, features];
-    let kept = Tensor::<2>::random(shape, Distribution::Bernoulli(keep), (&device, like.dtype()));
-    Some(kept.div_scalar(keep))
+
+    /// The values of a mask that drops features and rescales those kept by `1/(1 − p)`, `[sequences, K·d]`; none outside training.
+    pub(super) fn draw(&self, sequences: usize) -> Option<Tensor<2>> {
+        let (probability, device) = (self.dropout?.probability, self.like.val().device());
+        if probability == 0.0 || !device.is_autodiff() {
+            return None;
+        }
+        let keep = 1.0 - probability;
+        let (dtype, [features, copies]) = (value(self.like).dtype(), self.size);
+        let kept =
+            Tensor::<2>::random([sequences, features], Distribution::Bernoulli(keep), (&device, dtype));
+        let values = kept.div_scalar(keep);
+        Some(if copies == 1 { values } else { Tensor::cat(vec![values; copies], 1) })
+    }
 }
 
 /// The number of sequences, and which of them each token belongs to.
@@ -134,18 +141,18 @@ mod tests {
     use super::*;
     use burn::tensor::Device;
 
-    const QUARTER: Option<LatentDropout> =
-        Some(LatentDropout { probability: 0.25, time_axis: TimeAxis::First });
-
     #[test]
     fn the_mean_is_kept_and_inference_drops_nothing() {
-        let weight = Tensor::<2>::ones([3, 200], &Device::flex().autodiff());
-        let values = draw_values(&weight, 100, (200, QUARTER)).expect("a mask in training");
+        let draw = |device: &Device| {
+            let like = Param::from_tensor(Tensor::<2>::ones([3, 200], device));
+            let dropout = Some(LatentDropout { probability: 0.25, time_axis: TimeAxis::First });
+            Latent { like: &like, size: [200, 1], dropout }.draw(100)
+        };
+        let values = draw(&Device::flex().autodiff()).expect("a mask in training");
         let values: Vec<f32> = values.into_data().try_to_vec().unwrap();
         assert!(values.iter().all(|&x| x == 0.0 || (x - 1.0 / 0.75).abs() < 1e-6));
         let mean = values.iter().sum::<f32>() / values.len() as f32;
         assert!((mean - 1.0).abs() < 0.02, "{mean}");
-        let weight = Tensor::<2>::ones([4, 8], &Device::flex());
-        assert!(draw_values(&weight, 2, (8, QUARTER)).is_none());
+        assert!(draw(&Device::flex()).is_none());
     }
 }

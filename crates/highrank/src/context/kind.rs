@@ -1,11 +1,11 @@
 //! What a context's file provides, and the macro that turns the list of contexts into every choice among them.
 
 use burn::module::Content;
-use burn::tensor::{Device, Tensor};
+use burn::tensor::Device;
 use highrank_kernels::{Floats, Precision};
 
 use super::context_ops::ContextOps;
-use super::dropout::LatentDropout;
+use super::dropout::{Latent, LatentDropout};
 use super::start::Start;
 use super::tokens::Tokens;
 use crate::checks::TensorChecks;
@@ -61,13 +61,8 @@ pub(super) trait ContextModule {
     /// Width of a hidden state, if the module has weights that say it.
     fn d_hidden(&self) -> Option<usize>;
 
-    /// `K·d`, the number of latent features, and their dropout.
-    fn latent(&self) -> (usize, Option<LatentDropout>) {
-        (0, None)
-    }
-
-    /// A mask for the latent dropout of so many sequences, `[sequences, K·d]`; `None` if nothing is dropped.
-    fn draw_mask(&self, _sequences: usize) -> Option<Tensor<2>> {
+    /// Its latent features, if it has any.
+    fn latent(&self) -> Option<Latent<'_>> {
         None
     }
 
@@ -170,14 +165,9 @@ macro_rules! contexts {
                 match self { $(Self::$Name(module) => ContextModule::d_hidden(module),)+ }
             }
 
-            /// `K·d`, the number of latent features, and their dropout.
-            fn latent(&self) -> (usize, Option<LatentDropout>) {
+            /// Its latent features, if it has any.
+            fn latent(&self) -> Option<Latent<'_>> {
                 match self { $(Self::$Name(module) => ContextModule::latent(module),)+ }
-            }
-
-            /// A mask for the latent dropout of so many sequences, `[sequences, K·d]`; `None` if nothing is dropped.
-            fn draw_mask(&self, sequences: usize) -> Option<Tensor<2>> {
-                match self { $(Self::$Name(module) => ContextModule::draw_mask(module, sequences),)+ }
             }
 
             /// Whether there are components whose priors are those of all words, as

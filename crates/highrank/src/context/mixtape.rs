@@ -7,7 +7,7 @@ use highrank_kernels::{Floats, Precision};
 use serde::{Deserialize, Serialize};
 
 use super::context_ops::ContextOps;
-use super::dropout::{self, LatentDropout};
+use super::dropout::{self, Latent, LatentDropout};
 use super::kind::{ContextKind, ContextModule, ContextSettings, Contexts, Sizes};
 use super::mixture::linear_initializer;
 use super::tokens::Tokens;
@@ -122,12 +122,9 @@ impl ContextModule for Mixtape {
         Some(self.base.weight.shape().dims::<2>()[0])
     }
 
-    fn latent(&self) -> (usize, Option<LatentDropout>) {
-        (self.latent.weight.shape().dims::<2>()[1], self.dropout)
-    }
-
-    fn draw_mask(&self, sequences: usize) -> Option<Tensor<2>> {
-        dropout::draw_values(&value(&self.latent.weight), sequences, self.latent())
+    fn latent(&self) -> Option<Latent<'_>> {
+        let [_, features] = self.latent.weight.shape().dims();
+        Some(Latent { like: &self.latent.weight, size: [features, 1], dropout: self.dropout })
     }
 
     fn check(&self, d_embedding: usize, checks: &TensorChecks) -> Result<(), HeadError> {
@@ -164,9 +161,7 @@ impl ContextKind<Self> for Mixtape {
 
     /// The contexts, with the gates of the words that have one of their own.
     fn contexts(mixtape: &Self, tokens: Tokens, precision: Precision, ops: ContextOps) -> Contexts {
-        let weight = value(&mixtape.latent.weight);
-        let (features, dropout) = ContextModule::latent(mixtape);
-        let (hidden, mask) = dropout::of_tokens(&weight, tokens, [features, 1], dropout);
+        let (hidden, mask) = dropout::of_tokens(tokens, mixtape.latent());
         let layer = |layer: &Linear, mask| LatentArgs {
             activation: Activation::Tanh,
             // No width matters to tanh.
@@ -179,7 +174,7 @@ impl ContextKind<Self> for Mixtape {
         };
         let latent = ops.latent(layer(&mixtape.latent, mask));
         let features = ops.latent(layer(&mixtape.features, None));
-        let dtype = wide(weight.dtype());
+        let dtype = wide(value(&mixtape.latent.weight).dtype());
         let base = Floats::from(value(&mixtape.base.weight)).cast(dtype);
         let base = ops.product(hidden.clone().cast(dtype), base, precision);
 

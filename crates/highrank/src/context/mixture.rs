@@ -7,7 +7,7 @@ use highrank_kernels::{Floats, Precision};
 use serde::{Deserialize, Serialize};
 
 use super::context_ops::ContextOps;
-use super::dropout::{self, LatentDropout};
+use super::dropout::{self, Latent, LatentDropout};
 use super::kind::{ContextKind, ContextModule, ContextSettings, Contexts, Sizes, is_default};
 use super::start::{self, Start};
 use super::tokens::Tokens;
@@ -174,12 +174,9 @@ impl ContextModule for Mixture {
         Some(self.prior.weight.shape().dims::<2>()[0])
     }
 
-    fn latent(&self) -> (usize, Option<LatentDropout>) {
-        (self.latent.weight.shape().dims::<2>()[1], self.dropout)
-    }
-
-    fn draw_mask(&self, sequences: usize) -> Option<Tensor<2>> {
-        dropout::draw_values(&value(&self.latent.weight), sequences, self.latent())
+    fn latent(&self) -> Option<Latent<'_>> {
+        let [_, features] = self.latent.weight.shape().dims();
+        Some(Latent { like: &self.latent.weight, size: [features, 1], dropout: self.dropout })
     }
 
     fn check(&self, d_embedding: usize, checks: &TensorChecks) -> Result<(), HeadError> {
@@ -210,16 +207,14 @@ impl Mixture {
         ops: ContextOps,
     ) -> (LatentArgs, Floats) {
         let log_prior = log_prior(&self.prior, tokens.hidden.clone(), precision, ops);
+        let (hidden, mask) = dropout::of_tokens(tokens, self.latent());
         let weight = value(&self.latent.weight);
-        let [_, features] = weight.dims();
-        let (hidden, mask) = dropout::of_tokens(&weight, tokens, [features, 1], self.dropout);
-        let bias = self.latent.bias.as_ref().map(|bias| value(bias).into());
         let latent = LatentArgs {
             activation: self.activation,
-            d: features / self.components,
+            d: weight.dims()[1] / self.components,
             hidden,
             weight: weight.into(),
-            bias,
+            bias: self.latent.bias.as_ref().map(|bias| value(bias).into()),
             mask,
             precision,
         };

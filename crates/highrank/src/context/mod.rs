@@ -35,6 +35,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::checks::TensorChecks;
 use crate::error::HeadError;
+use dropout::Latent;
 use kind::{ContextKind, ContextModule, ContextSettings};
 
 pub use crate::ops::{Activation, UnknownActivation};
@@ -64,7 +65,7 @@ impl ContextConfig {
 impl Context {
     /// The latent dropout, if there is any.
     pub(crate) fn latent_dropout(&self) -> Option<LatentDropout> {
-        self.latent().1
+        self.latent()?.dropout
     }
 
     /// Draws a mask for [`OutputHead::with_latent_mask`](crate::OutputHead::with_latent_mask): the one that the next loss would draw
@@ -76,12 +77,12 @@ impl Context {
     /// # Shapes
     /// - returns `[sequences, K·d]`, on the plain device
     pub fn draw_latent_mask(&self, sequences: usize) -> Option<Tensor<2>> {
-        self.draw_mask(sequences).map(Tensor::inner)
+        self.latent()?.draw(sequences).map(Tensor::inner)
     }
 
     /// `K·d`, the number of latent features.
     pub(crate) fn latent_features(&self) -> usize {
-        self.latent().0
+        self.latent().map_or(0, |latent| latent.width())
     }
 
     /// The number of sequences among tokens of such leading dimensions: latent dropout draws a mask for each.
