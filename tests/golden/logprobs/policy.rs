@@ -55,7 +55,7 @@ impl<'a> Sequences<'a> {
     fn pairs(&self) -> Pairs {
         let [chosen, rejected] =
             ["chosen", "rejected"].map(|name| self.case.ints::<1>(name, &self.checks.on.device));
-        Pairs::new(chosen, rejected)
+        Pairs { chosen, rejected }
     }
 
     /// Compares everything that is made of log-probabilities, which came by some path.

@@ -90,10 +90,7 @@ impl Comparison {
         let vocab = self.columns;
         let expected = targets.len();
         for (what, values) in [("model A", a), ("model B", b)] {
-            let got = rows::check(what, values, vocab, self.tokens)?;
-            if got != expected {
-                return Err(AnalysisError::Rows { what, got, expected });
-            }
+            rows::expect_size(what, "rows", rows::check(what, values, vocab, self.tokens)?, expected)?;
         }
         if let Some(i) = targets.iter().position(|&target| target >= vocab) {
             return Err(AnalysisError::Target { row: self.tokens + i, target: targets[i], vocab });
@@ -211,10 +208,7 @@ mod tests {
         let mut comparison = Comparison::new(3, 5, 10);
         let row = [-1.0, -1.0, -1.0];
         let message = |result: Result<(), AnalysisError>| result.unwrap_err().to_string();
-        assert_eq!(
-            message(comparison.add_rows(&row, &row, &[0, 1])),
-            "model A has 1 rows, but there are 2 contexts"
-        );
+        assert_eq!(message(comparison.add_rows(&row, &row, &[0, 1])), "model A has 1 rows, expected 2");
         assert_eq!(
             message(comparison.add_rows(&row, &row[..2], &[0])),
             "2 values do not make rows of 3 columns"

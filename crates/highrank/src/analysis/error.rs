@@ -14,32 +14,16 @@ pub enum AnalysisError {
         /// Number of columns asked for.
         columns: usize,
     },
-    /// A block of rows over another vocabulary.
-    #[error("{what} has {got} columns, but the analysis is over a vocabulary of {expected} words")]
-    Columns {
-        /// Whose rows.
+    /// Rows of another vocabulary or number than the analysis or the other block has, or a head of other components.
+    #[error("{what} has {got} {parts}, expected {expected}")]
+    Size {
+        /// Whose size.
         what: &'static str,
-        /// Its columns.
+        /// Its size.
         got: usize,
-        /// The columns of the analysis.
-        expected: usize,
-    },
-    /// A head with another number of components.
-    #[error("components are {got}, but {expected} in the head of the analysis")]
-    Components {
-        /// Its components.
-        got: usize,
-        /// The components of the analysis.
-        expected: usize,
-    },
-    /// Blocks that belong together have different numbers of rows.
-    #[error("{what} has {got} rows, but there are {expected} contexts")]
-    Rows {
-        /// Whose rows.
-        what: &'static str,
-        /// Its rows.
-        got: usize,
-        /// The rows of the other block.
+        /// Of what: `columns`, `rows` or `components`.
+        parts: &'static str,
+        /// The size that would fit.
         expected: usize,
     },
     /// Not enough rows for the quantity to exist.

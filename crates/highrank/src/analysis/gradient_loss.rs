@@ -4,7 +4,7 @@ use burn::tensor::{Int, Tensor};
 
 use super::column_space::{ColumnSpace, Squares, check};
 use super::error::AnalysisError;
-use super::rows::at_least;
+use super::rows::{at_least, expect_size};
 use crate::error::OrPanic;
 use crate::head::OutputHead;
 
@@ -162,16 +162,9 @@ impl GradientLoss {
         hidden: Tensor<D>,
         targets: Tensor<T, Int>,
     ) -> Result<(), AnalysisError> {
-        let (got, expected) = (head.components(), self.components);
-        if got != expected {
-            return Err(AnalysisError::Components { got, expected });
-        }
+        expect_size("the head", "components", head.components(), self.components)?;
         for block in head.logit_gradient_blocks(hidden, targets).or_panic("GradientLoss::add") {
-            let [_, columns] = block.dims();
-            let expected = self.space.words();
-            if columns != expected {
-                return Err(AnalysisError::Columns { what: "the gradient", got: columns, expected });
-            }
+            expect_size("the gradient", "columns", block.dims()[1], self.space.words())?;
             let values: Vec<f64> = block.into_data().iter::<f64>().collect();
             self.add_gradients(&values)?;
         }

@@ -26,10 +26,7 @@ pub trait RowAnalysis {
     /// # Errors
     /// As there, and if the last dimension is not `V`.
     fn add<const D: usize>(&mut self, block: Tensor<D>) -> Result<(), AnalysisError> {
-        let (got, expected) = (block.dims()[D - 1], self.columns());
-        if got != expected {
-            return Err(AnalysisError::Columns { what: MATRIX, got, expected });
-        }
+        expect_size(MATRIX, "columns", block.dims()[D - 1], self.columns())?;
         self.add_rows(&block.into_data().iter::<f64>().collect::<Vec<_>>())
     }
 }
@@ -39,6 +36,19 @@ pub(super) const MATRIX: &str = "the matrix";
 
 /// The log-probability of a masked word.
 pub(super) const MASKED: f64 = f64::NEG_INFINITY;
+
+/// Checks how many columns, rows or components there are.
+pub(super) fn expect_size(
+    what: &'static str,
+    parts: &'static str,
+    got: usize,
+    expected: usize,
+) -> Result<(), AnalysisError> {
+    match got == expected {
+        true => Ok(()),
+        false => Err(AnalysisError::Size { what, got, parts, expected }),
+    }
+}
 
 /// The number of contexts read, if there are enough for a quantity to exist.
 pub(super) fn at_least(what: &'static str, rows: usize, needed: usize) -> Result<f64, AnalysisError> {

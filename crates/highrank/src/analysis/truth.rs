@@ -55,10 +55,7 @@ impl AgainstTruth {
     pub fn add_rows(&mut self, truth: &[f64], model: &[f64]) -> Result<(), AnalysisError> {
         let count = rows::check("the truth", truth, self.columns, self.rows)?;
         let what = "the model";
-        let got = rows::check(what, model, self.columns, self.rows)?;
-        if got != count {
-            return Err(AnalysisError::Rows { what, got, expected: count });
-        }
+        rows::expect_size(what, "rows", rows::check(what, model, self.columns, self.rows)?, count)?;
         self.rows += count;
         for (truth, model) in truth.chunks_exact(self.columns).zip(model.chunks_exact(self.columns)) {
             self.kl += kl_divergence(truth, model);
@@ -102,7 +99,7 @@ mod tests {
             "a mean over contexts needs at least 1 contexts, but there are 0"
         );
         let error = fit.add_rows(&[-1.0; 4], &[-1.0; 2]).unwrap_err().to_string();
-        assert_eq!(error, "the model has 1 rows, but there are 2 contexts");
+        assert_eq!(error, "the model has 1 rows, expected 2");
         let error = fit.add_rows(&[-1.0; 2], &[-1.0; 3]).unwrap_err().to_string();
         assert_eq!(error, "3 values do not make rows of 2 columns");
         let error = fit.add_rows(&[-1.0; 2], &[-1.0, f64::INFINITY]).unwrap_err().to_string();

@@ -34,7 +34,7 @@ impl Default for DpoOptions {
 /// - mask: `[B, L]`, true where a token counts
 ///
 /// # Panics
-/// If two shapes differ (the message has both), or an option is out of range.
+/// If two shapes differ (the message has both), or an option is out of range; as [`Pairs::differences`].
 ///
 /// # Example
 /// ```
@@ -64,7 +64,7 @@ pub fn dpo_loss(
         not_negative("beta", beta)?;
         in_range("label_smoothing", label_smoothing, "a number in [0, 0.5]", 0.0..=0.5)?;
         let rewards = log_ratios(log_probs, ref_log_probs, &mask)? * beta;
-        Ok(PreferenceLoss::of(rewards, pairs, 0.0, label_smoothing))
+        PreferenceLoss::of(rewards, pairs, 0.0, label_smoothing)
     };
     make().or_panic("dpo_loss")
 }

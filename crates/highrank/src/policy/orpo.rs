@@ -55,7 +55,7 @@ pub struct OrpoLoss {
 /// - mask: `[B, L]`, true where a token counts
 ///
 /// # Panics
-/// If two shapes differ (the message has both), or an option is out of range.
+/// If two shapes differ (the message has both), or an option is out of range; as [`Pairs::differences`].
 ///
 /// # Example
 /// ```
@@ -86,7 +86,7 @@ pub fn orpo_loss(
         let of_chosen = |values: &Tensor<1>| values.clone().select(0, pairs.chosen.clone()).sum();
         let chosen_nll = -of_chosen(&sums) / of_chosen(&lengths).clamp_min(1.0);
         let log_odds = log_odds(sums / lengths.clamp_min(1.0));
-        let per_pair = pairs::losses(pairs.differences(log_odds.clone()), 0.0);
+        let per_pair = pairs::losses(pairs.try_differences(log_odds.clone())?, 0.0);
         let value = chosen_nll.clone() * nll_weight + per_pair.clone().mean() * odds_weight;
         Ok(OrpoLoss { value, per_pair, log_odds: log_odds.detach(), chosen_nll })
     };

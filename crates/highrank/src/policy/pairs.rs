@@ -3,7 +3,7 @@
 use burn::tensor::{Device, Int, Tensor};
 use highrank_kernels::Floats;
 
-use crate::error::{OrPanic, expect_shape};
+use crate::error::{HeadError, OrPanic, expect_shape};
 use crate::math::log_sigmoid;
 
 /// Which sequences of a batch are answers to one prompt, and which of the two is preferred.
@@ -13,29 +13,20 @@ use crate::math::log_sigmoid;
 /// use highrank::policy::Pairs;
 ///
 /// let device = Device::default();
-/// let pairs = Pairs::new(Tensor::from_ints([0, 0], &device), Tensor::from_ints([1, 2], &device));
+/// let [chosen, rejected] = [[0, 0], [1, 2]].map(|numbers| Tensor::from_ints(numbers, &device));
+/// let pairs = Pairs { chosen, rejected };
 /// let rewards = Tensor::<1>::from_floats([3.0, 1.0, 4.0], &device);
 /// assert_eq!(pairs.differences(rewards).into_data().to_vec::<f32>().unwrap(), [2.0, -1.0]);
 /// ```
 #[derive(Debug, Clone)]
 pub struct Pairs {
-    pub(super) chosen: Tensor<1, Int>,
-    pub(super) rejected: Tensor<1, Int>,
+    /// The numbers of the preferred sequences, `[Q]`. A sequence may be in several pairs.
+    pub chosen: Tensor<1, Int>,
+    /// The numbers of the others, `[Q]`.
+    pub rejected: Tensor<1, Int>,
 }
 
 impl Pairs {
-    /// Pairs by the numbers of their sequences, `[Q]` each. A sequence may be in several pairs.
-    ///
-    /// # Panics
-    /// If the shapes differ; the message has both. On CPU backends, a method or a loss that uses the pairs panics if a number is
-    /// none of a sequence.
-    #[track_caller]
-    pub fn new(chosen: Tensor<1, Int>, rejected: Tensor<1, Int>) -> Self {
-        expect_shape("rejected", &rejected.dims(), &chosen.dims(), "one for each chosen sequence")
-            .or_panic("Pairs::new");
-        Self { chosen, rejected }
-    }
-
     /// The first half of the sequences is chosen, the second half rejected, in the same order.
     ///
     /// # Panics
@@ -47,15 +38,26 @@ impl Pairs {
             "Pairs::halves: {sequences} sequences, expected two for each pair"
         );
         let half = (sequences / 2) as i64;
-        Self::new(Tensor::arange(0..half, device), Tensor::arange(half..2 * half, device))
+        Self { chosen: Tensor::arange(0..half, device), rejected: Tensor::arange(half..2 * half, device) }
     }
 
     /// What the chosen sequence of each pair has more than the rejected one, `[Q]`; of rewards, the margin.
     ///
     /// # Shapes
     /// - values: `[B]`
+    ///
+    /// # Panics
+    /// As a loss of the pairs: if there are not as many chosen as rejected sequences (the message has both shapes); on CPU backends,
+    /// if a number is none of a sequence.
+    #[track_caller]
     pub fn differences(&self, values: Tensor<1>) -> Tensor<1> {
-        values.clone().select(0, self.chosen.clone()) - values.select(0, self.rejected.clone())
+        self.try_differences(values).or_panic("Pairs::differences")
+    }
+
+    pub(super) fn try_differences(&self, values: Tensor<1>) -> Result<Tensor<1>, HeadError> {
+        let Self { chosen, rejected } = self.clone();
+        expect_shape("rejected", &rejected.dims(), &chosen.dims(), "one for each chosen sequence")?;
+        Ok(values.clone().select(0, chosen) - values.select(0, rejected))
     }
 }
 
@@ -80,9 +82,14 @@ pub struct PreferenceLoss {
 
 impl PreferenceLoss {
     /// That rewards should differ by more than a margin.
-    pub(super) fn of(rewards: Tensor<1>, pairs: &Pairs, margin: f64, label_smoothing: f64) -> Self {
-        let per_pair = losses(pairs.differences(rewards.clone()) - margin, label_smoothing);
-        Self { value: per_pair.clone().mean(), per_pair, rewards: rewards.detach() }
+    pub(super) fn of(
+        rewards: Tensor<1>,
+        pairs: &Pairs,
+        margin: f64,
+        label_smoothing: f64,
+    ) -> Result<Self, HeadError> {
+        let per_pair = losses(pairs.try_differences(rewards.clone())? - margin, label_smoothing);
+        Ok(Self { value: per_pair.clone().mean(), per_pair, rewards: rewards.detach() })
     }
 }
 

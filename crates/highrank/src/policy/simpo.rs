@@ -35,7 +35,7 @@ impl Default for SimpoOptions {
 /// - mask: `[B, L]`, true where a token counts
 ///
 /// # Panics
-/// If two shapes differ (the message has both), or an option is out of range.
+/// If two shapes differ (the message has both), or an option is out of range; as [`Pairs::differences`].
 ///
 /// # Example
 /// ```
@@ -61,7 +61,7 @@ pub fn simpo_loss(
         not_negative("beta", beta)?;
         not_negative("margin", margin)?;
         fits("mask", mask.dims(), &log_probs)?;
-        Ok(PreferenceLoss::of(means(log_probs, &mask) * beta, pairs, margin, 0.0))
+        PreferenceLoss::of(means(log_probs, &mask) * beta, pairs, margin, 0.0)
     };
     make().or_panic("simpo_loss")
 }

@@ -84,7 +84,8 @@ type LossOf = fn(&Given, Tensor<2>) -> Tensor<1>;
 /// Every loss by its name.
 fn losses() -> Vec<(&'static str, LossOf)> {
     fn pairs() -> Pairs {
-        Pairs::new(Tensor::from_ints([0, 3, 0], &device()), Tensor::from_ints([1, 1, 2], &device()))
+        let [chosen, rejected] = [[0, 3, 0], [1, 1, 2]].map(|numbers| Tensor::from_ints(numbers, &device()));
+        Pairs { chosen, rejected }
     }
     fn grpo(given: &Given, log_probs: Tensor<2>, aggregation: Aggregation) -> Tensor<1> {
         // Some function of what is trained.
@@ -218,7 +219,7 @@ fn log_odds_keep_their_digits_from_certain_to_impossible() {
     let means = [-1e-12, -1e-6, -4e-3, -0.3, -0.693, -0.694, -3.0, -40.0, -1e4];
     for (dtype, unit) in [(DType::F64, f64::EPSILON), (DType::F32, f64::from(f32::EPSILON))] {
         let log_probs = tensor(means.to_vec(), [means.len(), 1]).cast(dtype).require_grad();
-        let pairs = Pairs::new(Tensor::from_ints([0], &device()), Tensor::from_ints([1], &device()));
+        let pairs = Pairs::halves(2, &device());
         let (mask, options) =
             (all_count([means.len(), 1]), OrpoOptions { nll_weight: 0.0, ..Default::default() });
         let made = orpo_loss(log_probs.clone(), mask, &pairs, &options);
@@ -431,8 +432,12 @@ fn misuse_is_refused_with_both_sides() {
             "sequence_sum: mask has shape [2, 4], expected [2, 3], the shape of the log-probabilities",
         ),
         (
-            || drop(Pairs::new(Tensor::from_ints([0, 1], &device()), Tensor::from_ints([1], &device()))),
-            "Pairs::new: rejected has shape [1], expected [2], one for each chosen sequence",
+            || {
+                let chosen = Tensor::from_ints([0, 1], &device());
+                let pairs = Pairs { chosen, rejected: Tensor::from_ints([1], &device()) };
+                simpo_loss(zeros(2, 3), all_count([2, 3]), &pairs, &SimpoOptions::default());
+            },
+            "simpo_loss: rejected has shape [1], expected [2], one for each chosen sequence",
         ),
         (|| drop(Pairs::halves(3, &device())), "Pairs::halves: 3 sequences, expected two for each pair"),
         (
