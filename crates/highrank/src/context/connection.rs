@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::context_ops::ContextOps;
 use super::dropout::{self, Latent, LatentDropout};
-use super::kind::{ContextKind, ContextModule, ContextSettings, Contexts, Sizes, is_default};
+use super::kind::{ContextKind, ContextModule, ContextOptions, ContextSettings, Contexts, Sizes, is_default};
 use super::mixture::{linear_initializer, log_prior};
 use super::start::{self, Start};
 use super::tokens::Tokens;
@@ -122,12 +122,9 @@ impl ContextSettings for DirectOutputConnectionConfig {
         }
     }
 
-    fn dropout(&mut self) -> Option<&mut Option<LatentDropout>> {
-        Some(&mut self.dropout)
-    }
-
-    fn activation(&mut self) -> Option<&mut Activation> {
-        Some(&mut self.activation)
+    fn options(&mut self) -> ContextOptions<'_> {
+        let Self { dropout, activation, .. } = self;
+        ContextOptions { dropout: Some(dropout), activation: Some(activation), start: None }
     }
 
     fn components(&self) -> usize {

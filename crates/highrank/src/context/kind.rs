@@ -32,23 +32,22 @@ pub(super) trait ContextSettings {
 
     fn init(&self, sizes: Sizes, device: &Device) -> Self::Module;
 
-    /// The place of the latent dropout; `None` without latent features.
-    fn dropout(&mut self) -> Option<&mut Option<LatentDropout>> {
-        None
-    }
-
-    /// The place of the activation of its contexts; `None` where there is none to choose.
-    fn activation(&mut self) -> Option<&mut Activation> {
-        None
-    }
-
-    /// The place of its start; `None` where there is none to choose.
-    fn start(&mut self) -> Option<&mut Start> {
-        None
+    /// What can be set of it.
+    fn options(&mut self) -> ContextOptions<'_> {
+        ContextOptions::default()
     }
 
     /// `K`, the number of latent contexts, mixed into one row of logits or not.
     fn components(&self) -> usize;
+}
+
+/// The places of a context's options; none of an option that it does not have.
+#[derive(Default)]
+pub(crate) struct ContextOptions<'a> {
+    /// Of its latent features.
+    pub(crate) dropout: Option<&'a mut Option<LatentDropout>>,
+    pub(crate) activation: Option<&'a mut Activation>,
+    pub(crate) start: Option<&'a mut Start>,
 }
 
 /// Whether a setting is the default, which files need not say.
@@ -131,19 +130,9 @@ macro_rules! contexts {
                 match self { $(Self::$Name(config) => ContextSettings::components(config),)+ }
             }
 
-            /// The place of the latent dropout; `None` without latent features.
-            pub(crate) fn dropout_mut(&mut self) -> Option<&mut Option<LatentDropout>> {
-                match self { $(Self::$Name(config) => ContextSettings::dropout(config),)+ }
-            }
-
-            /// The place of the activation of the contexts; `None` where there is none to choose.
-            pub(crate) fn activation_mut(&mut self) -> Option<&mut Activation> {
-                match self { $(Self::$Name(config) => ContextSettings::activation(config),)+ }
-            }
-
-            /// The place of the start; `None` where there is none to choose.
-            pub(crate) fn start_mut(&mut self) -> Option<&mut Start> {
-                match self { $(Self::$Name(config) => ContextSettings::start(config),)+ }
+            /// What can be set of it.
+            pub(crate) fn options(&mut self) -> ContextOptions<'_> {
+                match self { $(Self::$Name(config) => ContextSettings::options(config),)+ }
             }
 
             /// Checks the configuration for a head of some sizes.

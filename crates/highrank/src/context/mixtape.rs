@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::context_ops::ContextOps;
 use super::dropout::{self, Latent, LatentDropout};
-use super::kind::{ContextKind, ContextModule, ContextSettings, Contexts, Sizes};
+use super::kind::{ContextKind, ContextModule, ContextOptions, ContextSettings, Contexts, Sizes};
 use super::mixture::linear_initializer;
 use super::tokens::Tokens;
 use crate::checks::TensorChecks;
@@ -108,8 +108,8 @@ impl ContextSettings for MixtapeConfig {
         }
     }
 
-    fn dropout(&mut self) -> Option<&mut Option<LatentDropout>> {
-        Some(&mut self.dropout)
+    fn options(&mut self) -> ContextOptions<'_> {
+        ContextOptions { dropout: Some(&mut self.dropout), ..ContextOptions::default() }
     }
 
     fn components(&self) -> usize {

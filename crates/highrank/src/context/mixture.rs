@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::context_ops::ContextOps;
 use super::dropout::{self, Latent, LatentDropout};
-use super::kind::{ContextKind, ContextModule, ContextSettings, Contexts, Sizes, is_default};
+use super::kind::{ContextKind, ContextModule, ContextOptions, ContextSettings, Contexts, Sizes, is_default};
 use super::start::{self, Start};
 use super::tokens::Tokens;
 use crate::checks::TensorChecks;
@@ -152,16 +152,9 @@ impl ContextSettings for MixtureConfig {
         }
     }
 
-    fn dropout(&mut self) -> Option<&mut Option<LatentDropout>> {
-        Some(&mut self.dropout)
-    }
-
-    fn activation(&mut self) -> Option<&mut Activation> {
-        Some(&mut self.activation)
-    }
-
-    fn start(&mut self) -> Option<&mut Start> {
-        Some(&mut self.start)
+    fn options(&mut self) -> ContextOptions<'_> {
+        let Self { dropout, activation, start, .. } = self;
+        ContextOptions { dropout: Some(dropout), activation: Some(activation), start: Some(start) }
     }
 
     fn components(&self) -> usize {

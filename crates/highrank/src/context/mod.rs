@@ -36,7 +36,7 @@ use serde::{Deserialize, Serialize};
 use crate::checks::TensorChecks;
 use crate::error::HeadError;
 use dropout::Latent;
-use kind::{ContextKind, ContextModule, ContextSettings};
+use kind::{ContextKind, ContextModule, ContextOptions, ContextSettings};
 
 pub use crate::ops::{Activation, UnknownActivation};
 
@@ -58,7 +58,7 @@ kind::contexts! {
 impl ContextConfig {
     /// The latent dropout, if there is any.
     pub fn latent_dropout(&self) -> Option<LatentDropout> {
-        self.clone().dropout_mut().and_then(|dropout| *dropout)
+        self.clone().options().dropout.and_then(|dropout| *dropout)
     }
 }
 

@@ -236,7 +236,7 @@ impl HeadConfig {
     /// If the head has no mixture and the probability is not 0: there are no latent features to drop.
     #[track_caller]
     pub fn with_latent_dropout(mut self, probability: f64, time_axis: TimeAxis) -> Self {
-        match self.context.dropout_mut() {
+        match self.context.options().dropout {
             Some(dropout) => *dropout = Some(LatentDropout { probability, time_axis }),
             None => assert!(
                 probability == 0.0,
@@ -253,7 +253,7 @@ impl HeadConfig {
     /// If the head is no Mixture of Softmaxes or Contexts and no direct output connection: it has no activation to choose.
     #[track_caller]
     pub fn with_activation(mut self, activation: Activation) -> Self {
-        let place = self.context.activation_mut();
+        let place = self.context.options().activation;
         *place.expect("with_activation: only MoS, MoC and direct output connections choose an activation") =
             activation;
         self
@@ -276,10 +276,10 @@ impl HeadConfig {
     /// If the head is no Mixture of Softmaxes or Contexts.
     #[track_caller]
     pub fn starting_at_softmax(mut self, spread: f64) -> Self {
-        let place = self.context.start_mut();
-        *place.expect("starting_at_softmax: only MoS and MoC start at the softmax") =
+        let options = self.context.options();
+        *options.start.expect("starting_at_softmax: only MoS and MoC start at the softmax") =
             Start::Softmax { spread };
-        if let Some(activation @ Activation::Tanh) = self.context.activation_mut() {
+        if let Some(activation @ Activation::Tanh) = options.activation {
             *activation = Activation::Linear;
         }
         self
