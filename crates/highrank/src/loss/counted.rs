@@ -47,12 +47,15 @@ impl CountedTokens {
             }
             false => on_device(&targets, weights.as_ref(), options),
         };
-        let bias = if rows.blank.is_some() { bias()? } else { None };
-        let words = rows.of_ints(targets, |words, blank| {
+        let words = rows.selected(targets);
+        let words = match rows.blank.clone() {
+            None => words,
             // Its loss, which counts for nothing, is a number.
-            let safe = safe_words(bias, &words);
-            words.mask_where(blank, safe)
-        });
+            Some(blank) => {
+                let safe = safe_words(bias()?, &words);
+                words.mask_where(blank, safe)
+            }
+        };
         let words = outside_of_padding(words, vocab).into();
         let targets = match &options.distribution {
             None => Targets::Words(words),
@@ -60,12 +63,8 @@ impl CountedTokens {
                 let listed = ids.shape().num_elements() / tokens;
                 let ids = in_wide_integers(ids.clone().reshape([tokens, listed]).tensor::<2>());
                 let probs = probs.clone().reshape([tokens, listed]).tensor::<2>();
-                let ids = rows.of_ints(ids, |ids, blank| {
-                    let blank = blank.unsqueeze_dim::<2>(1).expand(ids.dims());
-                    ids.mask_fill(blank, 0)
-                });
-                let ids = outside_of_padding(ids, vocab);
-                Targets::Teacher { words, ids: ids.into(), probs: rows.of(probs).into() }
+                let ids = outside_of_padding(rows.of(ids), vocab).into();
+                Targets::Teacher { words, ids, probs: rows.of(probs).into() }
             }
             Some(TargetDistribution::Dense(distributions)) => {
                 let width = distributions.num_elements() / tokens;

@@ -60,32 +60,19 @@ impl ScoredRows {
     }
 
     /// Rows that are scored with 0 in those of blank tokens.
-    pub(super) fn blanked(&self, rows: Tensor<2>) -> Tensor<2> {
+    pub(super) fn blanked<K: Basic>(&self, rows: Tensor<2, K>) -> Tensor<2, K> {
         match &self.blank {
             None => rows,
             Some(blank) => {
                 let blank = blank.clone().unsqueeze_dim::<2>(1).expand(rows.dims());
-                rows.mask_fill(blank, 0.0)
+                rows.mask_fill(blank, 0)
             }
         }
     }
 
     /// The rows that are scored.
-    pub(super) fn of(&self, rows: Tensor<2>) -> Tensor<2> {
+    pub(super) fn of<K: Basic>(&self, rows: Tensor<2, K>) -> Tensor<2, K> {
         self.blanked(self.selected(rows))
-    }
-
-    /// The integers of the tokens that are scored; `without` replaces those of blank tokens.
-    pub(super) fn of_ints<const D: usize>(
-        &self,
-        values: Tensor<D, Int>,
-        without: impl FnOnce(Tensor<D, Int>, Tensor<1, Bool>) -> Tensor<D, Int>,
-    ) -> Tensor<D, Int> {
-        let values = self.selected(values);
-        match &self.blank {
-            None => values,
-            Some(blank) => without(values, blank.clone()),
-        }
     }
 
     /// The weights of the tokens that are scored.
