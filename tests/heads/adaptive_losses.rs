@@ -84,8 +84,13 @@ fn weights(on: On<'_>) -> Tensor<1> {
 }
 
 /// What becomes of the tokens' losses, and whether they are asked for.
-const SHAPES: [(Reduction, bool); 4] =
-    [(Reduction::Mean, false), (Reduction::Sum, false), (Reduction::Mean, true), (Reduction::Sum, true)];
+const SHAPES: [(Reduction, bool); 5] = [
+    (Reduction::Mean, false),
+    (Reduction::Sum, false),
+    (Reduction::Divisor(7.0), false),
+    (Reduction::Mean, true),
+    (Reduction::Sum, true),
+];
 
 #[test]
 fn losses_with_options_are_those_of_all_log_probabilities() {
@@ -133,6 +138,7 @@ fn losses_with_options_are_those_of_all_log_probabilities() {
                 let want = match reduction {
                     Reduction::Mean => losses.clone().sum() / weights(on).sum(),
                     Reduction::Sum => losses.clone().sum(),
+                    Reduction::Divisor(n) => losses.clone().sum() / n,
                 };
                 assert_close(&values(made.value.clone()), &values(want.clone()), TOLERANCE, &what);
                 if let Some(statistics) = made.statistics {
