@@ -220,7 +220,7 @@ mod tests {
         let error = message(comparison.add_rows(&row, &[MASKED; 3], &[0]));
         assert!(error.starts_with("row 0 of model B is -inf throughout"), "{error}");
         let error = comparison.clone().finish().unwrap_err().to_string();
-        assert_eq!(error, "a comparison needs at least 1 contexts, but there are 0");
+        assert_eq!(error, "too few contexts for a comparison: 0, expected at least 1");
         comparison.add_rows(&row, &row, &[2]).unwrap();
         assert_eq!(comparison.finish().unwrap().gains[0].top_a.len(), 3);
     }

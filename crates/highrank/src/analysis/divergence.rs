@@ -179,7 +179,7 @@ mod tests {
     fn too_few_and_bad_rows_are_refused() {
         let mut divergence = PairwiseKl::new(2);
         let too_few =
-            |rows| format!("a divergence between contexts needs at least 2 contexts, but there are {rows}");
+            |rows| format!("too few contexts for a divergence between contexts: {rows}, expected at least 2");
         assert_eq!(divergence.finish().unwrap_err().to_string(), too_few(0));
         divergence.add_rows(&[0.5f64.ln(); 2]).unwrap();
         assert_eq!(divergence.finish().unwrap_err().to_string(), too_few(1));

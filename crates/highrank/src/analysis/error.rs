@@ -27,7 +27,7 @@ pub enum AnalysisError {
         expected: usize,
     },
     /// Not enough rows for the quantity to exist.
-    #[error("{what} needs at least {needed} contexts, but there are {rows}")]
+    #[error("too few contexts for {what}: {rows}, expected at least {needed}")]
     TooFewRows {
         /// The quantity.
         what: &'static str,

@@ -149,7 +149,7 @@ fn masked_words_are_as_if_they_were_not_there() {
 #[test]
 fn tokens_without_a_gradient_are_in_no_mean() {
     let mut loss = GradientLoss::new(&[1.0, 0.0, 0.0], 1, 1).unwrap();
-    let error = "a share of the gradient needs at least 1 contexts, but there are 0";
+    let error = "too few contexts for a share of the gradient: 0, expected at least 1";
     assert_eq!(loss.finish().unwrap_err().to_string(), error);
     loss.add_gradients(&[0.0, 0.0, 0.0]).unwrap();
     assert_eq!(loss.finish().unwrap_err().to_string(), error);

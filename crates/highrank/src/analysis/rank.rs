@@ -334,7 +334,7 @@ mod tests {
         let mut builder = SpectrumBuilder::new(2);
         assert_eq!(
             builder.clone().finish().unwrap_err().to_string(),
-            "a spectrum needs at least 1 contexts, but there are 0"
+            "too few contexts for a spectrum: 0, expected at least 1"
         );
         builder.add_rows(&[1.0, 0.0, 0.0, 2.0, 1.0, 1.0]).unwrap();
         for (rows, message) in [

@@ -96,7 +96,7 @@ mod tests {
         let mut fit = AgainstTruth::new(2);
         assert_eq!(
             fit.finish().unwrap_err().to_string(),
-            "a mean over contexts needs at least 1 contexts, but there are 0"
+            "too few contexts for a mean over contexts: 0, expected at least 1"
         );
         let error = fit.add_rows(&[-1.0; 4], &[-1.0; 2]).unwrap_err().to_string();
         assert_eq!(error, "the model has 1 rows, expected 2");
