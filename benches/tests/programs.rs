@@ -98,7 +98,7 @@ fn an_output_head_is_timed() {
     }
     refused("doc", "--d-lower 5 --lower-components 0", &["components of a layer is 0"]);
     refused("mos", "--division 2", &["--division is given", "no clusters"]);
-    refused("mos", "--cutoffs 5,20", &["the cutoffs are [5, 20]", "from 1 to 19"]);
+    refused("mos", "--cutoffs 5,20", &["the cutoffs are [5, 20]", "below the vocabulary's 20"]);
     refused("mos", "--cutoffs 5 --division 0.5", &["division of the tails' widths is 0.5"]);
     refused("mos", "--cutoffs 5 --options smoothing", &["--options smoothing needs every word"]);
     refused("mos", "--targets zipf --options weights", &["--targets zipf has only"]);

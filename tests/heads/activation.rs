@@ -91,13 +91,13 @@ fn a_given_projection_is_where_contexts_start() {
     assert_close(&results(&mixture, hidden), &want, 1e-12, "projected");
 }
 
-/// A head, its continuation, what this is, and by how much an exact type shows it to differ: a PLIF starts in f32.
+/// A head, its continuation, what this is, and by how much an exact type shows it to differ.
 fn continuations(on: On<'_>) -> Vec<(OutputHead, OutputHead, &'static str, f64)> {
     let softmax = softmax(on);
     let plif = softmax.clone().into_plif(50, 4.0);
     vec![
         (softmax.clone(), softmax.clone().into_mixture(3, 0.0), "a mixture", 1e-12),
-        (softmax.clone(), plif.clone(), "a PLIF", 1e-7),
+        (softmax.clone(), plif.clone(), "a PLIF", 1e-12),
         (plif.clone(), plif.into_mixture(2, 0.0), "a mixture with a PLIF", 1e-12),
     ]
 }

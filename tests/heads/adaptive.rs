@@ -169,7 +169,9 @@ fn parameters_of_linear_layers_are_those_of_the_clusters() {
 fn a_tied_head_is_given_the_matrix_of_its_head_cluster() {
     let on = (&cpu(), DType::F32);
     let config = configs()[0].clone().with_tied(true);
-    assert_eq!(config.decoder_rows(), 7);
+    assert_eq!([1, 8].map(|n| config.clone().with_vocab_multiple(n).decoder_rows()), [7, 8]);
+    let padded = config.clone().with_vocab_multiple(8).init(on.0).clusters.unwrap();
+    assert_eq!(padded.tails.iter().map(|tail| tail.decoder.rows()).collect::<Vec<_>>(), [8, 16]);
     let head = config.init(on.0);
     let matrix = |rows| tensor::<2>([rows, EMBEDDING], 2, on);
     let log_probs = head.tied_to(matrix(7)).forward(tensor::<2>([2, EMBEDDING], 1, on));
@@ -187,7 +189,7 @@ fn bad_cutoffs_and_divisions_are_refused() {
     }
     let message = validated(AdaptiveConfig::new(vec![9, 4])).unwrap_err().to_string();
     assert!(
-        message.contains("[9, 4]") && message.contains("from 1 to 22, below the vocabulary's 23"),
+        message.contains("[9, 4]") && message.contains("each at least 1 and below the vocabulary's 23"),
         "{message}"
     );
     for value in [0.5, 0.0, f64::INFINITY, f64::NAN] {

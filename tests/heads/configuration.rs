@@ -8,7 +8,8 @@ use burn::tensor::activation::log_softmax;
 use burn::tensor::{DType, Device, Tensor};
 use highrank::context::{Context, MixtapeConfig, MixtureConfig};
 use highrank::{
-    ContextConfig, HeadConfig, HeadError, LatentDropout, LogitMapConfig, OutputHead, Precision, TimeAxis,
+    BeamSearch, ContextConfig, FinishedHypotheses, HeadConfig, HeadError, LatentDropout, LogitMapConfig,
+    LossOptions, OutputHead, Precision, Sampling, TimeAxis,
 };
 
 use crate::support::*;
@@ -81,6 +82,47 @@ fn files_may_lack_what_was_added_later() {
     let text = text.replace(r#""bias": true"#, r#""latent_dropout": 0.29, "bias": true"#);
     let error = serde_json::from_str::<HeadConfig>(&text).unwrap_err().to_string();
     assert!(error.contains("unknown field `latent_dropout`"), "{error}");
+}
+
+#[test]
+fn options_of_predictions_survive_json() {
+    let sampling = Sampling::new().with_temperature(0.5).with_top_k(Some(3)).with_top_p(Some(0.9));
+    let text = serde_json::to_string(&sampling).unwrap();
+    assert_eq!(serde_json::from_str::<Sampling>(&text).unwrap(), sampling);
+    let error = serde_json::from_str::<Sampling>(r#"{"topk": 3}"#).unwrap_err().to_string();
+    assert!(error.contains("unknown field `topk`"), "{error}");
+    assert_eq!(serde_json::from_str::<Sampling>("{}").unwrap(), Sampling::default());
+
+    let plain = BeamSearch::new(3, 9, 1);
+    let search = plain.clone().with_n_best(2).with_alpha(0.5).with_forbidden(vec![2]);
+    let search = search.with_finished(FinishedHypotheses::KeepPlace);
+    let text = serde_json::to_string(&search).unwrap();
+    assert_eq!(serde_json::from_str::<BeamSearch>(&text).unwrap(), search);
+    let text = r#"{"width": 3, "max_length": 9, "eos": 1}"#;
+    assert_eq!(serde_json::from_str::<BeamSearch>(text).unwrap(), plain);
+    let error = serde_json::from_str::<BeamSearch>(&text.replace("eos", "end")).unwrap_err().to_string();
+    assert!(error.contains("unknown field `end`"), "{error}");
+}
+
+#[test]
+fn dropout_set_by_its_field_is_checked() {
+    let on = (&ad(), DType::F64);
+    for config in every_head(VOCAB) {
+        let mut head = head(&config, on);
+        let dropout = Some(LatentDropout { probability: 1.0, time_axis: TimeAxis::First });
+        match &mut head.context {
+            Context::MixtureOfContexts(module) | Context::MixtureOfSoftmaxes(module) => {
+                module.dropout = dropout
+            }
+            Context::DirectOutputConnection(module) => module.dropout = dropout,
+            Context::Mixtape(module) => module.dropout = dropout,
+            _ => continue,
+        }
+        let state = tensor::<2>([2, config.d_hidden], 1, on);
+        let made = head.try_loss_with(state, targets(2, VOCAB, on.0), &LossOptions::new());
+        let error = made.unwrap_err().to_string();
+        assert_eq!(error, "latent dropout is 1, expected a probability in [0, 1)", "{config:?}");
+    }
 }
 
 #[test]
@@ -174,10 +216,10 @@ fn sizes_that_no_memory_holds_are_errors() {
 fn numbers_that_a_head_in_f32_cannot_hold_are_errors() {
     for value in [1e308, 1e39, 1e38, 1e-39, 1e-300] {
         let error = HeadConfig::soft_cap(4, VOCAB, value).validate().unwrap_err();
-        assert!(error.to_string().ends_with("which the head's float type holds"), "{error}");
+        assert!(error.to_string().ends_with("which the type of sums holds"), "{error}");
         // A PLIF's bound ends long before.
         let error = softmax_plif(value).validate().unwrap_err();
-        let end = if value > 1.0 { "at most 10,000" } else { "which the head's float type holds" };
+        let end = if value > 1.0 { "at most 10,000" } else { "which the type of sums holds" };
         assert!(error.to_string().ends_with(end), "{error}");
     }
 }
@@ -351,6 +393,7 @@ fn a_head_is_tied_to_an_embedding_layer() {
         [values(nll), values(gradient)]
     };
     let by_layer = made(head.tied_to(&embedding));
+    assert!(by_layer[1].iter().any(|x| x.abs() > 1e-3), "{:?}", by_layer[1]);
     assert_eq!(made(head.tied_to(&embedding.weight)), by_layer);
     assert_eq!(made(head.tied_to(embedding.weight.val())), by_layer);
 }

@@ -495,6 +495,22 @@ fn products_with_candidates_are_rounded_as_all_are() {
 }
 
 #[test]
+fn a_correction_that_is_not_finite_is_refused() {
+    let on = (&cpu(), DType::F64);
+    let head = head(&softmax(VOCAB), on);
+    let hidden = tensor::<2>([1, EMBEDDING], 1, on);
+    for value in [f64::NEG_INFINITY, f64::INFINITY, f64::NAN] {
+        let log_q = || Tensor::<2>::from_data([[-1.0, value]], on);
+        let message =
+            panic_of(|| drop(head.restricted_to(ints(&[7, 0], [2], on.0), Some(log_q().reshape([2])))));
+        assert_eq!(message, format!("restricted_to: log_q is {value}, expected a finite number"));
+        let sets = ints(&[7, 0], [1, 2], on.0);
+        let message = panic_of(|| drop(head.candidate_log_probs(hidden.clone(), sets, Some(log_q()))));
+        assert_eq!(message, format!("candidate_log_probs: log_q is {value}, expected a finite number"));
+    }
+}
+
+#[test]
 fn a_correction_keeps_its_digits_in_half_precision() {
     let on = (&cpu(), DType::F64);
     let log_q = || Tensor::<1>::from_data([-9.23, -11.07, -7.59, -10.31], on);

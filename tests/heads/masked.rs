@@ -229,7 +229,12 @@ fn predictions_are_those_of_the_head_without_the_words() {
         let what = format!("{config:?}, {by:?}");
         let rows_of = |head: &OutputHead| {
             let log_probs = [1.0, 0.7].map(|temperature| head.at_temperature(temperature).forward(hidden()));
-            log_probs.into_iter().chain(head.logit_blocks(hidden())).flat_map(values).collect::<Vec<_>>()
+            log_probs
+                .into_iter()
+                .chain(head.logit_blocks(hidden()))
+                .chain(head.log_prob_blocks(hidden()))
+                .flat_map(values)
+                .collect::<Vec<_>>()
         };
         for (row, want) in rows_of(&full).chunks(VOCAB).zip(rows_of(&small).chunks(LEFT)) {
             assert!(MASKED.iter().all(|word| row[*word] == f64::NEG_INFINITY), "{what}: {row:?}");

@@ -74,7 +74,7 @@ fn a_beam_search_finds_what_that_of_the_whole_finds() {
     }
 }
 
-/// A temperature at which every word but the best is beyond f64.
+/// Temperatures at which every word but the best is beyond f64, and at which the best one divided by it is.
 #[test]
 fn draws_at_next_to_no_temperature_are_the_best_words() {
     let on = (&cpu(), DType::F64);
@@ -83,9 +83,11 @@ fn draws_at_next_to_no_temperature_are_the_best_words() {
         let state = || tensor::<2>([40, config.d_hidden], 5, on);
         let want = integers(whole.top_k(state(), 1).words);
         on_ranks(2, &whole, |head| {
-            let sampling = Sampling::new().with_temperature(1e-31);
-            let got = head.sample::<2, 1>(state(), &sampling, &mut Pcg64::seed_from_u64(1))?;
-            assert_eq!(integers(got), want, "{config:?}");
+            for temperature in [1e-31, 1e-308] {
+                let sampling = Sampling::new().with_temperature(temperature);
+                let got = head.sample::<2, 1>(state(), &sampling, &mut Pcg64::seed_from_u64(1))?;
+                assert_eq!(integers(got), want, "{temperature}, {config:?}");
+            }
             Ok(())
         });
     }

@@ -4,7 +4,7 @@ use burn::module::Param;
 use burn::optim::GradientsParams;
 use burn::tensor::{DType, Int, Tensor};
 use highrank::logit_map::LogitMap;
-use highrank::{HeadConfig, HeadError, LogProbOptions, LossOptions, Reduction};
+use highrank::{AdaptiveConfig, HeadConfig, HeadError, LogProbOptions, LossOptions, Reduction};
 
 use crate::support::*;
 
@@ -152,5 +152,21 @@ fn parameters_of_a_map_may_have_types_of_their_own() {
         }
         let want = same.loss(state(), targets(TOKENS, VOCAB, on.0));
         assert_eq!(values(loss.value), values(want), "{config:?}");
+    }
+}
+
+#[test]
+fn tails_of_fewer_digits_than_the_head_are_refused() {
+    let device = ad();
+    for (dtype, refused) in [(DType::F64, true), (DType::BF16, false)] {
+        let clusters = AdaptiveConfig::new(vec![4, 8]);
+        let config = HeadConfig::softmax(8, 12).with_tied(true).with_adaptive(clusters);
+        let rows = config.decoder_rows();
+        let matrix = Param::from_tensor(tensor::<2>([rows, 8], 2, (&device, dtype)));
+        let head = config.init(&device).tied_to(&matrix);
+        let state = tensor::<2>([TOKENS, 8], 1, (&device, DType::BF16));
+        let made = head.try_loss_with(state, targets(TOKENS, 12, &device), &LossOptions::new());
+        let error = HeadError::FloatType { what: "a tail's decoder", got: DType::F32, sums: DType::F64 };
+        assert_eq!(made.err(), refused.then_some(error), "{dtype:?}");
     }
 }

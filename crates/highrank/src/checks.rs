@@ -5,7 +5,7 @@ use burn::tensor::{DType, Device, Tensor};
 use highrank_kernels::Floats;
 use highrank_kernels::precision::wide;
 
-use crate::error::{HeadError, expect_shape};
+use crate::error::{HeadError, expect_shape, in_digits};
 
 /// What all tensors of a call must agree with: the device of the decoder, and the type of its sums.
 #[derive(Debug, Clone)]
@@ -57,6 +57,14 @@ impl TensorChecks {
     pub(crate) fn tensor(&self, what: &'static str, tensor: &Floats) -> Result<(), HeadError> {
         self.device(what, &Device::new(tensor.device()))?;
         self.float_type(what, tensor.dtype())
+    }
+
+    /// The float type of what makes numbers that are added to the head's own.
+    pub(crate) fn same_sums(&self, what: &'static str, got: DType) -> Result<(), HeadError> {
+        match wide(got) == self.sums {
+            true => Ok(()),
+            false => Err(HeadError::FloatType { what, got, sums: self.sums }),
+        }
     }
 
     fn float_type(&self, what: &'static str, got: DType) -> Result<(), HeadError> {
@@ -113,7 +121,8 @@ fn held(name: &'static str, value: f64, least: f64, most: f64) -> Result<(), Hea
     match (least..=most).contains(&value) {
         true => Ok(()),
         false => {
-            let expected = format!("{least:e} to {most:e}, which the head's float type holds");
+            let expected =
+                format!("{} to {}, which the type of sums holds", in_digits(least), in_digits(most));
             Err(HeadError::Range { name, value, expected })
         }
     }

@@ -4,11 +4,11 @@ use std::ops::Range;
 
 use burn::module::{Content, DisplaySettings, Initializer, Module, ModuleDisplay, Param, ParamId};
 use burn::nn::Linear;
-use burn::tensor::{Bool, Device, Int, Tensor};
+use burn::tensor::{Bool, Device, Int, Tensor, TensorCreationOptions};
 
 use crate::checks::TensorChecks;
 use crate::error::{HeadError, expect_shape};
-use crate::parameters::{cast_parameters, changed, is_trained, value};
+use crate::parameters::{changed, is_trained, value};
 
 /// `W` and `b` of the logits `z = h·Wᵀ + b`, and which words are masked.
 ///
@@ -152,13 +152,11 @@ impl Decoder {
         }
     }
 
-    /// A module in the float type of the decoder's parameters, if there are any.
-    pub(crate) fn in_own_type<M: Module>(&self, module: M) -> M {
+    /// The device and the float type of its parameters; the device's default type if there are none.
+    pub(crate) fn creation_options(&self) -> TensorCreationOptions {
         let weight = self.weight.as_ref().map(|weight| value(weight).dtype());
-        match weight.or_else(|| self.bias.as_ref().map(|bias| value(bias).dtype())) {
-            Some(dtype) => cast_parameters(module, dtype),
-            None => module,
-        }
+        let dtype = weight.or_else(|| self.bias.as_ref().map(|bias| value(bias).dtype()));
+        TensorCreationOptions { device: self.device(), dtype }
     }
 
     fn masking_on(mut self, words: &[usize], device: &Device) -> Result<Self, HeadError> {

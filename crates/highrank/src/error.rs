@@ -7,7 +7,7 @@ use thiserror::Error;
 
 /// A head that cannot be built, or an input that does not fit the head.
 ///
-/// Returned by the `validate` and `try_` functions; the methods that panic print the same line.
+/// Returned by `validate`, `sample`, `beam_search` and the `try_` functions; the methods that panic print the same line.
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
 pub enum HeadError {
@@ -24,8 +24,8 @@ pub enum HeadError {
     },
     /// Cutoffs that make no clusters.
     #[error(
-        "the cutoffs are {cutoffs:?}, but clusters need at least one, in ascending order and from 1 to {}, below the \
-         vocabulary's {vocab}", vocab.saturating_sub(1)
+        "the cutoffs are {cutoffs:?}, but clusters need at least one, in ascending order, each at least 1 and below the \
+         vocabulary's {vocab}"
     )]
     Cutoffs {
         /// The cutoffs given.
@@ -214,7 +214,7 @@ pub(crate) fn not_negative(name: &'static str, value: f64) -> Result<(), HeadErr
 }
 
 /// A number as it is written, but for one of so many digits that nobody would count them.
-fn in_digits(value: f64) -> String {
+pub(crate) fn in_digits(value: f64) -> String {
     let is_long = value.is_finite() && value != 0.0 && !(1e-16..1e16).contains(&value.abs());
     if is_long { format!("{value:e}") } else { value.to_string() }
 }

@@ -11,7 +11,7 @@ use std::ops::{Add, Div, Mul, Neg, Range, Sub};
 
 use burn::backend::tensor::{BoolTensor, Device, FloatTensor, IntTensor};
 use burn::backend::{Backend, Dispatch, TensorMetadata, get_device_settings, read_sync};
-use burn::tensor::{DType, Float, IndexingUpdateOp, Int, Shape, Slice, Tensor, TensorData};
+use burn::tensor::{DType, Float, IndexingUpdateOp, Int, IntDType, Shape, Slice, Tensor, TensorData};
 
 /// A float tensor of one backend.
 ///
@@ -274,9 +274,12 @@ impl<B: Backend> Floats<B> {
         Self(B::float_mask_where(other.0, mask.0, self.0))
     }
 
-    /// The nearest integers towards zero, of the device's integer type.
+    /// The nearest integers towards zero, of the device's integer type, or of 32 bits where that is shorter.
     pub fn int(self) -> Ints<B> {
-        let dtype = get_device_settings::<B>(&self.device()).int_dtype;
+        let dtype = match get_device_settings::<B>(&self.device()).int_dtype {
+            IntDType::I8 | IntDType::I16 | IntDType::U8 | IntDType::U16 => IntDType::I32,
+            dtype => dtype,
+        };
         Ints(B::float_into_int(self.0, dtype))
     }
 }

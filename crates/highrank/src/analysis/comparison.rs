@@ -208,7 +208,7 @@ mod tests {
         let mut comparison = Comparison::new(3, 5, 10);
         let row = [-1.0, -1.0, -1.0];
         let message = |result: Result<(), AnalysisError>| result.unwrap_err().to_string();
-        assert_eq!(message(comparison.add_rows(&row, &row, &[0, 1])), "model A has 1 rows, expected 2");
+        assert_eq!(message(comparison.add_rows(&row, &row, &[0, 1])), "rows of model A: 1, expected 2");
         assert_eq!(
             message(comparison.add_rows(&row, &row[..2], &[0])),
             "2 values do not make rows of 3 columns"
@@ -223,5 +223,9 @@ mod tests {
         assert_eq!(error, "too few contexts for a comparison: 0, expected at least 1");
         comparison.add_rows(&row, &row, &[2]).unwrap();
         assert_eq!(comparison.finish().unwrap().gains[0].top_a.len(), 3);
+        // Gains without words beside them.
+        let mut comparison = Comparison::new(3, 1, 0);
+        comparison.add_rows(&row, &row, &[2]).unwrap();
+        assert_eq!(comparison.finish().unwrap().gains[0].top_a, []);
     }
 }

@@ -15,7 +15,7 @@ pub enum AnalysisError {
         columns: usize,
     },
     /// Rows of another vocabulary or number than the analysis or the other block has, or a head of other components.
-    #[error("{what} has {got} {parts}, expected {expected}")]
+    #[error("{parts} of {what}: {got}, expected {expected}")]
     Size {
         /// Whose size.
         what: &'static str,

@@ -172,7 +172,7 @@ fn heads_of_other_logits_are_refused() {
     let mut loss = GradientLoss::of_head(&mixture).unwrap();
     let states = Tensor::<2>::ones([4, 4], &device);
     let error = loss.add(&softmax, states, targets(&[0; 4])).unwrap_err().to_string();
-    assert_eq!(error, "the head has 1 components, expected 2");
+    assert_eq!(error, "components of the head: 1, expected 2");
     assert_eq!(loss.rows, 0);
 }
 
@@ -189,6 +189,6 @@ fn bad_gradients_are_refused_and_leave_no_trace() {
 
     let wide = HeadConfig::mos(1, 1, 5, 2).init(&Device::flex());
     let error = loss.add(&wide, Tensor::<2>::ones([1, 1], &Device::flex()), targets(&[0]));
-    let expected = "the gradient has 5 columns, expected 3";
+    let expected = "columns of the gradient: 5, expected 3";
     assert_eq!(error.unwrap_err().to_string(), expected);
 }

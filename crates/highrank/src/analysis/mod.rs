@@ -9,8 +9,8 @@
 //! | How much of the logits' gradient is lost in the decoder? | [`GradientLoss`] | Godey and Artzi 2026 |
 //! | What did a PLIF learn? | [`SlopeStatistics`], [`LogitRange`], [`curve`] | Ganea et al. 2019, section 5 |
 //!
-//! All of them take rows block by block and never hold the `[T, V]` matrix: see [`RowAnalysis`]. `finish` then gives what was found,
-//! as plain data. The rows come from [`OutputHead::log_prob_blocks`](crate::OutputHead::log_prob_blocks) or from any other model,
+//! All but those of a PLIF take rows block by block and never hold the `[T, V]` matrix: see [`RowAnalysis`]. `finish` then gives what
+//! was found, as plain data. The rows come from [`OutputHead::log_prob_blocks`](crate::OutputHead::log_prob_blocks) or from any other model,
 //! gradients from a head. Everything is in nats and computed in f64.
 //!
 //! # Masked words

@@ -99,7 +99,7 @@ mod tests {
             "too few contexts for a mean over contexts: 0, expected at least 1"
         );
         let error = fit.add_rows(&[-1.0; 4], &[-1.0; 2]).unwrap_err().to_string();
-        assert_eq!(error, "the model has 1 rows, expected 2");
+        assert_eq!(error, "rows of the model: 1, expected 2");
         let error = fit.add_rows(&[-1.0; 2], &[-1.0; 3]).unwrap_err().to_string();
         assert_eq!(error, "3 values do not make rows of 2 columns");
         let error = fit.add_rows(&[-1.0; 2], &[-1.0, f64::INFINITY]).unwrap_err().to_string();

@@ -175,9 +175,10 @@ macro_rules! contexts {
                 match self { $(Self::$Name(module) => <$kind>::distributions(module),)+ }
             }
 
-            /// Checks the parameters for a decoder of a width.
+            /// Checks the parameters for a decoder of a width, and the dropout.
             pub(crate) fn check(&self, d_embedding: usize, checks: &TensorChecks) -> Result<(), HeadError> {
-                match self { $(Self::$Name(module) => ContextModule::check(module, d_embedding, checks),)+ }
+                match self { $(Self::$Name(module) => ContextModule::check(module, d_embedding, checks),)+ }?;
+                self.latent_dropout().map_or(Ok(()), |dropout| dropout.validate())
             }
 
             /// The contexts of tokens, ready for the decoder; products are of the given precision.

@@ -12,6 +12,7 @@ use highrank_kernels::Floats;
 use highrank_kernels::precision::wide;
 
 use super::output::OutputHead;
+use crate::checks::TensorChecks;
 use crate::context::{ContextOps, Tokens};
 use crate::error::{HeadError, OrPanic, at_least_one, expect_shape};
 use crate::likelihood::portable;
@@ -35,7 +36,7 @@ impl OutputHead {
     /// # Panics
     /// If the head has clusters or gates, there is no candidate, `log_q` is of another shape than the words, or either is on another
     /// device than the head. If a `log_q` is given for another logit map than the identity, which logits pass before they could be
-    /// corrected. On CPU backends, if a word is outside `0..V`.
+    /// corrected. On CPU backends, if a word is outside `0..V` or a `log_q` is not finite.
     ///
     /// # Example
     /// ```
@@ -62,8 +63,7 @@ impl OutputHead {
         let checks = self.decoder.checks()?;
         checks.device("words", &words.device())?;
         if let Some(log_q) = &log_q {
-            expect_shape("log_q", &log_q.dims(), &[candidates], "a number for each candidate")?;
-            checks.floats("log_q", log_q)?;
+            check_log_q(log_q, &[candidates], &checks)?;
             if self.logit_map.function() != LogitMapConfig::Identity {
                 let reason = "a bias stands for it, which another logit map than the identity changes: use candidate_log_probs";
                 return Err(HeadError::Unused { option: "log_q", reason });
@@ -90,8 +90,8 @@ impl OutputHead {
     /// - output: `[.., m]`
     ///
     /// # Panics
-    /// If shapes or devices do not fit, or the head has clusters or gates. On CPU backends, if a candidate is outside `0..V`; on
-    /// others its row is NaN.
+    /// If shapes or devices do not fit, or the head has clusters or gates. On CPU backends, if a candidate is outside `0..V` or `log_q` is not
+    /// finite; on others such a row is NaN.
     ///
     /// # Example
     /// ```
@@ -128,8 +128,7 @@ impl OutputHead {
         check_words(&hidden.dims(), &shape)?;
         checks.device("candidates", &candidates.device())?;
         if let Some(log_q) = &log_q {
-            expect_shape("log_q", &log_q.dims(), &shape, "a number for each candidate")?;
-            checks.floats("log_q", log_q)?;
+            check_log_q(log_q, &shape, &checks)?;
         }
         let width = shape[D - 1];
         let tokens = shape.iter().product::<usize>() / width;
@@ -173,4 +172,20 @@ impl OutputHead {
         }
         Ok(())
     }
+}
+
+/// Checks a correction: a number for each candidate and, where it can be read at once, a finite one.
+fn check_log_q<const D: usize>(
+    log_q: &Tensor<D>,
+    candidates: &[usize; D],
+    checks: &TensorChecks,
+) -> Result<(), HeadError> {
+    expect_shape("log_q", &log_q.dims(), candidates, "a number for each candidate")?;
+    checks.floats("log_q", log_q)?;
+    if is_cpu(&log_q.device())
+        && let Some(value) = log_q.to_data().iter::<f64>().find(|value| !value.is_finite())
+    {
+        return Err(HeadError::Range { name: "log_q", value, expected: "a finite number".into() });
+    }
+    Ok(())
 }

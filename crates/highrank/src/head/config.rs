@@ -5,7 +5,7 @@ use std::fmt::{self, Display, Formatter};
 use burn::config::{Config, config_to_json};
 use burn::module::Initializer;
 use burn::nn::Linear;
-use burn::tensor::Device;
+use burn::tensor::{Device, TensorCreationOptions};
 use highrank_kernels::Precision;
 use serde::{Deserialize, Serialize};
 
@@ -56,8 +56,8 @@ pub struct HeadConfig {
     /// The decoder has `V` rows and as many masked ones as make their number a multiple of this. 1 by default: no padding.
     ///
     /// Matrix products are faster where all sizes are multiples of 64. The words of targets and samples remain `0..V`, but the
-    /// last dimension of log-probabilities, logits and target distributions is [`decoder_rows`](Self::decoder_rows), and a tied
-    /// embedding has as many rows. The padding has probability 0, and its parameters get gradients of exactly 0.
+    /// last dimension of log-probabilities, logits and target distributions is [`decoder_rows`](Self::decoder_rows), with clusters
+    /// `V`. A tied embedding has `decoder_rows` rows. The padding has probability 0, and its parameters get gradients of exactly 0.
     #[serde(default = "no_padding")]
     pub vocab_multiple: usize,
     /// Clusters of rare words, see [`with_adaptive`](Self::with_adaptive). None by default.
@@ -87,18 +87,6 @@ fn decoder_initializer() -> Initializer {
 
 fn no_padding() -> usize {
     1
-}
-
-/// Methods that set one field.
-macro_rules! setters {
-    ($($with:ident($field:ident: $type:ty)),+ $(,)?) => {
-        $(
-            #[doc = concat!("Sets [`", stringify!($field), "`](Self::", stringify!($field), ").")]
-            pub fn $with(self, $field: $type) -> Self {
-                Self { $field, ..self }
-            }
-        )+
-    };
 }
 
 /// Width of a Mixtape's gates by default.
@@ -403,7 +391,7 @@ impl HeadConfig {
     fn checked_init(&self, device: &Device) -> Result<OutputHead, HeadError> {
         self.validate()?;
         let initializer = (!self.tied).then_some(&self.initializer);
-        let head = self.assemble(self.decoder_shape().init(initializer, device)?, device);
+        let head = self.assemble(self.decoder_shape().init(initializer, device)?, device.into());
         match &self.adaptive {
             None => Ok(head),
             Some(adaptive) => {
@@ -456,7 +444,7 @@ impl HeadConfig {
         }
         let (device, dtype) = (linear.weight.lazy_device(), value(&linear.weight).dtype());
         let decoder = self.decoder_shape().of_linear(linear)?;
-        let head = self.assemble(decoder, &device);
+        let head = self.assemble(decoder, (&device, dtype).into());
         Ok(cast_parameters(head, dtype))
     }
 
@@ -483,10 +471,10 @@ impl HeadConfig {
         tails.collect()
     }
 
-    fn assemble(&self, decoder: Decoder, device: &Device) -> OutputHead {
+    fn assemble(&self, decoder: Decoder, on: TensorCreationOptions) -> OutputHead {
         OutputHead {
-            context: self.context.init(self.sizes(), device),
-            logit_map: self.logit_map.init(device),
+            context: self.context.init(self.sizes(), &on.device),
+            logit_map: self.logit_map.init(on),
             decoder,
             clusters: None,
             memory_budget: self.memory_budget,

@@ -1,9 +1,12 @@
 //! A trained softmax under another head, which starts as the same function.
 
+use burn::tensor::TensorCreationOptions;
+
 use super::output::OutputHead;
 use crate::context::{Activation, Context, ContextConfig, MixtureConfig, Sizes, Start};
 use crate::error::OrPanic;
 use crate::logit_map::{LogitMap, LogitMapConfig};
+use crate::parameters::cast_parameters;
 
 impl OutputHead {
     /// A softmax continued as a Mixture of Softmaxes: `K` linear contexts that start as the hidden state, but for normal noise of a
@@ -42,7 +45,12 @@ impl OutputHead {
         let (d, vocab) = (decoder.d_embedding, decoder.vocab);
         let sizes = Sizes { d_hidden: d, d_embedding: d, vocab };
         config.validate(sizes).or_panic("OutputHead::into_mixture");
-        let context = decoder.in_own_type(config.init(sizes, &decoder.device()));
+        let TensorCreationOptions { device, dtype } = decoder.creation_options();
+        let context = config.init(sizes, &device);
+        let context = match dtype {
+            Some(dtype) => cast_parameters(context, dtype),
+            None => context,
+        };
         Self { context, ..self }
     }
 
@@ -58,8 +66,7 @@ impl OutputHead {
             matches!(self.logit_map, LogitMap::Identity(_)),
             "into_plif: the head has a logit map, expected none"
         );
-        let map = LogitMapConfig::Plif { knots, bound }.init(&self.decoder.device());
-        let logit_map = self.decoder.in_own_type(map);
+        let logit_map = LogitMapConfig::Plif { knots, bound }.init(self.decoder.creation_options());
         Self { logit_map, ..self }
     }
 }

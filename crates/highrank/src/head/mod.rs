@@ -1,5 +1,17 @@
 //! The output head: context, logit map and decoder behind one interface.
 
+/// Methods that set one field.
+macro_rules! setters {
+    ($($with:ident($field:ident: $type:ty)),+ $(,)?) => {
+        $(
+            #[doc = concat!("Sets [`", stringify!($field), "`](Self::", stringify!($field), ").")]
+            pub fn $with(self, $field: $type) -> Self {
+                Self { $field, ..self }
+            }
+        )+
+    };
+}
+
 mod adaptive;
 mod beam;
 mod candidates;

@@ -70,7 +70,7 @@ impl OutputHead {
     ///
     /// # Shapes
     /// - hidden: `[.., H]`
-    /// - output: `[.., V]`; with a padded vocabulary [`decoder_rows`](crate::HeadConfig::decoder_rows) in place of `V`
+    /// - output: `[.., V]`; with a padded vocabulary and no clusters [`decoder_rows`](crate::HeadConfig::decoder_rows) in place of `V`
     ///
     /// # Panics
     /// If the last dimension of `hidden` is not `H`, there is no token, or a tensor is on another device than the head.

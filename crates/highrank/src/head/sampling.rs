@@ -4,6 +4,7 @@ use std::ops::Bound;
 
 use burn::config::Config;
 use rand::{Rng, RngExt};
+use serde::{Deserialize, Serialize};
 
 use super::select::{self, Number};
 use crate::error::{HeadError, at_least_one, in_range, not_negative};
@@ -25,27 +26,38 @@ use crate::ops::{Drawn, LogProbs};
 /// assert!(sampling.validate().is_ok());
 /// assert!(sampling.with_temperature(-1.0).validate().is_err());
 /// ```
-#[derive(Config, Debug, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Sampling {
     /// Divides the log-probabilities; 0 takes the most probable word.
-    #[config(default = 1.0)]
     pub temperature: f64,
     /// Keeps the `k` most probable words.
-    #[config(default = "None")]
     pub top_k: Option<usize>,
     /// Keeps the fewest most probable words whose probabilities sum to at least `p`.
-    #[config(default = "None")]
     pub top_p: Option<f64>,
 }
+
+impl Config for Sampling {}
 
 impl Default for Sampling {
     /// The distribution itself: temperature 1, no truncation.
     fn default() -> Self {
-        Self::new()
+        Self { temperature: 1.0, top_k: None, top_p: None }
     }
 }
 
 impl Sampling {
+    /// The distribution itself: temperature 1, no truncation.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    setters! {
+        with_temperature(temperature: f64),
+        with_top_k(top_k: Option<usize>),
+        with_top_p(top_p: Option<f64>),
+    }
+
     /// Checks the ranges of all options.
     ///
     /// # Errors

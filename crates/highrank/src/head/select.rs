@@ -80,6 +80,9 @@ pub(crate) fn best_pairs<T: Number>(
 ///
 /// One pass that keeps at most a few more than `k` at a time: linear in the row's length, whatever its order.
 pub(super) fn best<T: Number>(row: &[T], k: usize) -> Option<Vec<usize>> {
+    if k == 0 {
+        return row.iter().all(|x| !Into::<f64>::into(*x).is_nan()).then(Vec::new);
+    }
     let order = |a: &usize, b: &usize| best_first((row[*a].into(), *a), (row[*b].into(), *b));
     let room = k.saturating_add(k.max(16)).min(row.len());
     let mut kept = Vec::with_capacity(room);

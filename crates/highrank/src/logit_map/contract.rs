@@ -10,7 +10,7 @@
 
 use burn::backend::Backend;
 use burn::module::Param;
-use burn::tensor::{DType, Device, Tensor};
+use burn::tensor::{DType, Tensor, TensorCreationOptions};
 use highrank_kernels::Floats;
 
 use crate::checks::TensorChecks;
@@ -61,7 +61,7 @@ pub(crate) trait MapModule {
     type Function: PortableMap;
 
     /// The module with its starting parameters.
-    fn new(function: Self::Function, device: &Device) -> Self;
+    fn new(function: Self::Function, on: TensorCreationOptions) -> Self;
 
     /// The function itself, without its parameters.
     fn function(&self) -> Self::Function;
@@ -121,7 +121,7 @@ impl<M: Pointwise> PortableMap for M {
 impl<M: Pointwise> MapModule for M {
     type Function = Self;
 
-    fn new(function: Self, _device: &Device) -> Self {
+    fn new(function: Self, _on: TensorCreationOptions) -> Self {
         function
     }
 

@@ -2,7 +2,7 @@
 
 use burn::backend::Backend;
 use burn::module::{Module, Param};
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{Tensor, TensorCreationOptions};
 use highrank_kernels::Floats;
 
 use super::contract::{MapModule, PortableMap, element, required, widened};
@@ -33,10 +33,10 @@ pub(crate) struct Function;
 impl MapModule for Gss {
     type Function = Function;
 
-    fn new(_function: Function, device: &Device) -> Self {
+    fn new(_function: Function, on: TensorCreationOptions) -> Self {
         Self {
-            center: Param::from_tensor(Tensor::zeros([1], device)),
-            slope: Param::from_tensor(Tensor::full([1], 2.0, device)),
+            center: Param::from_tensor(Tensor::zeros([1], on.clone())),
+            slope: Param::from_tensor(Tensor::full([1], 2.0, on)),
         }
     }
 

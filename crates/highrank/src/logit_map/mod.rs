@@ -16,7 +16,7 @@ mod registry;
 use burn::backend::Backend;
 use burn::config::Config;
 use burn::module::{Content, DisplaySettings, Module, ModuleDisplay};
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{Tensor, TensorCreationOptions};
 use highrank_kernels::Floats;
 #[cfg(feature = "flex")]
 use highrank_kernels::cpu::Real;

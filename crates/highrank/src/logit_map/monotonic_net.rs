@@ -3,7 +3,7 @@
 
 use burn::backend::Backend;
 use burn::module::{Module, Param};
-use burn::tensor::{Device, Distribution, Tensor};
+use burn::tensor::{Distribution, Tensor, TensorCreationOptions};
 use highrank_kernels::Floats;
 
 use super::contract::{MapModule, PortableMap, element, required, widened};
@@ -55,7 +55,7 @@ pub(crate) struct Function {
 impl MapModule for MonotonicNet {
     type Function = Function;
 
-    fn new(function: Function, device: &Device) -> Self {
+    fn new(function: Function, on: TensorCreationOptions) -> Self {
         let Function { units } = function;
         let spacing = 2.0 * INITIAL_REACH / units as f64;
         // The logistic function rises from 12 % to 88 % over four units of its argument.
@@ -64,13 +64,13 @@ impl MapModule for MonotonicNet {
         let bias: Vec<f32> = centers.iter().map(|center| (-steepness * center) as f32).collect();
         // A little noise keeps equal units from learning in lockstep.
         let noisy = |value: f64| {
-            Param::from_tensor(Tensor::random([units], Distribution::Normal(value, 0.01), device))
+            Param::from_tensor(Tensor::random([units], Distribution::Normal(value, 0.01), on.clone()))
         };
         Self {
             raw_height: noisy(inverse_softplus(spacing)),
             raw_steepness: noisy(inverse_softplus(steepness)),
-            bias: Param::from_tensor(Tensor::from_floats(bias.as_slice(), device)),
-            offset: Param::from_tensor(Tensor::full([1], -INITIAL_REACH, device)),
+            bias: Param::from_tensor(Tensor::from_data(bias.as_slice(), on.clone())),
+            offset: Param::from_tensor(Tensor::full([1], -INITIAL_REACH, on)),
         }
     }
 
@@ -291,12 +291,13 @@ mod cpu {
 #[cfg(all(test, feature = "flex"))]
 mod tests {
     use super::*;
+    use burn::tensor::Device;
 
     #[test]
     fn a_fresh_network_resembles_the_identity() {
         let device = Device::flex();
         let function = Function { units: 16 };
-        let net = MonotonicNet::new(function, &device);
+        let net = MonotonicNet::new(function, (&device).into());
         let z: Vec<f32> = (-30..=30).map(|i| i as f32 / 10.0).collect();
         let input = Tensor::<1>::from_floats(z.as_slice(), &device).reshape([1, z.len()]);
         let params = net.packed_params().map(Floats::from);

@@ -5,7 +5,7 @@ mod tables;
 
 use burn::backend::Backend;
 use burn::module::{Module, Param};
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{Tensor, TensorCreationOptions};
 use highrank_kernels::{Floats, Ints};
 
 use super::contract::{MapModule, PortableMap, required, widened};
@@ -70,11 +70,11 @@ pub(crate) struct Function {
 impl MapModule for Plif {
     type Function = Function;
 
-    fn new(function: Function, device: &Device) -> Self {
+    fn new(function: Function, on: TensorCreationOptions) -> Self {
         let Function { knots, bound } = function;
         Self {
-            raw_slopes: Param::from_tensor(Tensor::full([knots], inverse_softplus(1.0), device)),
-            offset: Param::from_tensor(Tensor::zeros([1], device)),
+            raw_slopes: Param::from_tensor(Tensor::full([knots], inverse_softplus(1.0), on.clone())),
+            offset: Param::from_tensor(Tensor::zeros([1], on)),
             bound,
         }
     }
@@ -417,6 +417,7 @@ pub(crate) mod gpu {
 #[cfg(all(test, feature = "flex"))]
 mod tests {
     use super::*;
+    use burn::tensor::Device;
 
     /// Every CPU backend that the tests are built with.
     fn devices() -> impl Iterator<Item = Device> {
@@ -437,7 +438,8 @@ mod tests {
     fn nan_and_infinite_logits_stay_what_they_are() {
         let function = Function { knots: 4, bound: 2.0 };
         for device in devices() {
-            let params = Plif::new(function, &device).packed_params().expect("a PLIF has parameters");
+            let params =
+                Plif::new(function, (&device).into()).packed_params().expect("a PLIF has parameters");
             let table = function.table(Floats::from(params));
             let z = [[f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.5]];
             let z = Tensor::<2>::from_floats(z, &device);

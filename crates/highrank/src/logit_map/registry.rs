@@ -54,13 +54,14 @@ macro_rules! logit_maps {
                 match self.plain() { $(PlainMap::$Map(map) => PortableMap::validate(map),)+ }
             }
 
-            /// Creates the map with its starting parameters.
+            /// Creates the map with its starting parameters on a device, of its default float type or of a given one.
             ///
             /// # Panics
             /// If a field is outside of its range, which the message says.
-            pub fn init(&self, device: &Device) -> LogitMap {
+            pub fn init(&self, on: impl Into<TensorCreationOptions>) -> LogitMap {
                 self.validate().or_panic("LogitMapConfig::init");
-                match self.plain() { $(PlainMap::$Map(map) => LogitMap::$Map(MapModule::new(map, device)),)+ }
+                let on = on.into();
+                match self.plain() { $(PlainMap::$Map(map) => LogitMap::$Map(MapModule::new(map, on)),)+ }
             }
         }
 

@@ -143,7 +143,7 @@ impl LossOptions {
     /// taken as they are: that none is negative and each sums to 1 is not checked.
     ///
     /// # Shapes
-    /// - distributions: `[.., V]`; with a padded vocabulary [`decoder_rows`](crate::HeadConfig::decoder_rows) in place of `V`
+    /// - distributions: `[.., V]`; with a padded vocabulary and no clusters [`decoder_rows`](crate::HeadConfig::decoder_rows) in place of `V`
     pub fn with_distributions<const D: usize>(mut self, distributions: Tensor<D>) -> Self {
         self.distribution = Some(TargetDistribution::Dense(constant(distributions).into()));
         self

@@ -1,6 +1,7 @@
 //! What a loss gives.
 
 use burn::tensor::{Bool, Int, Tensor};
+use highrank_kernels::Floats;
 
 use crate::ops::Statistic;
 
@@ -45,7 +46,7 @@ impl<const T: usize> TokenStatistics<T> {
         Self {
             nll: column(Statistic::Nll),
             entropy: column(Statistic::Entropy),
-            argmax: column(Statistic::Argmax).int(),
+            argmax: Floats::from(column(Statistic::Argmax)).int().tensor(),
             max_log_prob: column(Statistic::MaxLogProb),
             z_term: column(Statistic::ZTerm),
             counted: counted.reshape(shape).greater_elem(0.5),

@@ -3,8 +3,8 @@
 use burn::tensor::{Bool, Tensor};
 
 use super::pairs::{Pairs, PreferenceLoss};
-use super::sequences::log_ratios;
-use crate::error::{HeadError, OrPanic, in_range, not_negative};
+use super::sequences::{log_ratios, weight};
+use crate::error::{HeadError, OrPanic, in_range};
 
 /// The options of [`dpo_loss`]. By default β is 0.1, without label smoothing.
 #[derive(Debug, Clone, PartialEq)]
@@ -61,7 +61,7 @@ pub fn dpo_loss(
 ) -> PreferenceLoss {
     let make = || -> Result<PreferenceLoss, HeadError> {
         let DpoOptions { beta, label_smoothing } = *options;
-        not_negative("beta", beta)?;
+        weight("beta", beta, &log_probs)?;
         in_range("label_smoothing", label_smoothing, "a number in [0, 0.5]", 0.0..=0.5)?;
         let rewards = log_ratios(log_probs, ref_log_probs, &mask)? * beta;
         PreferenceLoss::of(rewards, pairs, 0.0, label_smoothing)

@@ -2,8 +2,9 @@
 
 use burn::tensor::{Bool, Tensor};
 
-use super::sequences::{counted, fits, lengths, means};
-use crate::error::{HeadError, OrPanic, expect_shape, in_range, not_negative};
+use super::sequences::{counted, fits, lengths, means, weight};
+use crate::checks::TensorChecks;
+use crate::error::{HeadError, OrPanic, expect_shape, in_range};
 
 /// How the losses of tokens become one value.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -60,16 +61,17 @@ impl GrpoOptions {
         in_range("clip_low", self.clip_low, "a number in [0, 1]", 0.0..=1.0)?;
         in_range("clip_high", self.clip_high, "a number of at least 0", 0.0..)?;
         if let Some((beta, reference)) = &self.kl_penalty {
-            not_negative("kl_penalty", *beta)?;
+            weight("kl_penalty", *beta, log_probs)?;
             fits("ref_log_probs", reference.dims(), log_probs)?;
         }
         if let Some((lambda, entropy)) = &self.entropy_bonus {
-            not_negative("entropy_bonus", *lambda)?;
+            weight("entropy_bonus", *lambda, log_probs)?;
             fits("entropy", entropy.dims(), log_probs)?;
         }
         match self.aggregation {
             Aggregation::Divisor(n) => {
-                in_range("divisor", n, "a finite number above 0", f64::MIN_POSITIVE..=f64::MAX)
+                in_range("divisor", n, "a finite number above 0", f64::MIN_POSITIVE..=f64::MAX)?;
+                TensorChecks::of(log_probs).scale("divisor", n)
             }
             _ => Ok(()),
         }
@@ -102,7 +104,7 @@ pub struct GrpoLoss {
 ///          − λ H_t                                           with a bonus
 /// ```
 ///
-/// and the [aggregation](GrpoOptions::aggregation) of the tokens that count. In the first step after the rollouts
+/// and the [aggregation](GrpoOptions::aggregation) of the tokens that count, 0 where there are none. In the first step after the rollouts
 /// `old_log_probs` is `log_probs` itself: the ratio is 1, and the gradient that of the log-probability times the advantage.
 ///
 /// # Numerical behaviour
@@ -154,6 +156,17 @@ pub fn grpo_loss(
     check().or_panic("grpo_loss");
 
     let log_probs = counted(log_probs, &mask);
+    if log_probs.shape().num_elements() == 0 {
+        let nothing = log_probs.clone().detach();
+        let kl_term = options.kl_penalty.as_ref().map(|_| nothing.clone());
+        return GrpoLoss {
+            value: log_probs.clone().sum(),
+            per_token: log_probs,
+            policy_term: nothing,
+            kl_term,
+            clipped: mask,
+        };
+    }
     let constant = |values: Tensor<2>| counted(values.detach(), &mask);
     let advantages = constant(advantages.expand(log_probs.dims()));
     let log_ratio = log_probs.clone() - constant(old_log_probs);

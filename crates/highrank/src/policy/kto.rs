@@ -3,8 +3,8 @@
 use burn::tensor::{Bool, Tensor};
 use highrank_kernels::Floats;
 
-use super::sequences::log_ratios;
-use crate::error::{HeadError, OrPanic, expect_shape, not_negative};
+use super::sequences::{log_ratios, weight};
+use crate::error::{HeadError, OrPanic, expect_shape};
 use crate::math::sigmoid;
 
 /// The options of [`kto_loss`]. By default β is 0.1, both weights are 1 and the reference point is 0.
@@ -79,9 +79,9 @@ pub fn kto_loss(
 ) -> KtoLoss {
     let make = || -> Result<KtoLoss, HeadError> {
         let KtoOptions { beta, desirable_weight, undesirable_weight, ref reference_point } = *options;
-        not_negative("beta", beta)?;
-        not_negative("desirable_weight", desirable_weight)?;
-        not_negative("undesirable_weight", undesirable_weight)?;
+        weight("beta", beta, &log_probs)?;
+        weight("desirable_weight", desirable_weight, &log_probs)?;
+        weight("undesirable_weight", undesirable_weight, &log_probs)?;
         let [sequences, _] = log_probs.dims();
         expect_shape("desirable", &desirable.dims(), &[sequences], "one for each sequence")?;
         let log_ratios = log_ratios(log_probs, ref_log_probs, &mask)?;

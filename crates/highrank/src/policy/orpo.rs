@@ -3,8 +3,8 @@
 use burn::tensor::{Bool, Tensor};
 
 use super::pairs::{self, Pairs};
-use super::sequences::{counted, fits, lengths, sums};
-use crate::error::{HeadError, OrPanic, not_negative};
+use super::sequences::{counted, fits, lengths, sums, weight};
+use crate::error::{HeadError, OrPanic};
 
 /// The options of [`orpo_loss`]. By default the weights are 0.1 for the odds and 1 for the nll.
 #[derive(Debug, Clone, PartialEq)]
@@ -78,8 +78,8 @@ pub fn orpo_loss(
 ) -> OrpoLoss {
     let make = || -> Result<OrpoLoss, HeadError> {
         let OrpoOptions { odds_weight, nll_weight } = *options;
-        not_negative("odds_weight", odds_weight)?;
-        not_negative("nll_weight", nll_weight)?;
+        weight("odds_weight", odds_weight, &log_probs)?;
+        weight("nll_weight", nll_weight, &log_probs)?;
         fits("mask", mask.dims(), &log_probs)?;
         let lengths = lengths(&log_probs, &mask);
         let sums = sums(counted(log_probs, &mask));

@@ -2,7 +2,8 @@
 
 use burn::tensor::{Bool, Tensor};
 
-use crate::error::{HeadError, OrPanic, expect_shape};
+use crate::checks::TensorChecks;
+use crate::error::{HeadError, OrPanic, expect_shape, not_negative};
 use crate::ops::wide;
 
 /// The log-probability of each sequence: the sum over its tokens that count.
@@ -62,6 +63,12 @@ pub fn sequence_mean(log_probs: Tensor<2>, mask: Tensor<2, Bool>) -> Tensor<1> {
 /// Checks that a tensor is of the shape of the log-probabilities.
 pub(super) fn fits(what: &'static str, got: [usize; 2], log_probs: &Tensor<2>) -> Result<(), HeadError> {
     expect_shape(what, &got, &log_probs.dims(), "the shape of the log-probabilities")
+}
+
+/// Checks a number that is multiplied with, of at least 0.
+pub(super) fn weight(name: &'static str, value: f64, log_probs: &Tensor<2>) -> Result<(), HeadError> {
+    not_negative(name, value)?;
+    TensorChecks::of(log_probs).factor(name, value)
 }
 
 /// The values of tokens that count, in the type of sums, and 0 elsewhere whatever is there; so is the gradient.

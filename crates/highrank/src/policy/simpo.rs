@@ -3,8 +3,8 @@
 use burn::tensor::{Bool, Tensor};
 
 use super::pairs::{Pairs, PreferenceLoss};
-use super::sequences::{fits, means};
-use crate::error::{HeadError, OrPanic, not_negative};
+use super::sequences::{fits, means, weight};
+use crate::error::{HeadError, OrPanic};
 
 /// The options of [`simpo_loss`]. By default β is 2 and γ is 1.
 #[derive(Debug, Clone, PartialEq)]
@@ -58,8 +58,8 @@ pub fn simpo_loss(
 ) -> PreferenceLoss {
     let make = || -> Result<PreferenceLoss, HeadError> {
         let SimpoOptions { beta, margin } = *options;
-        not_negative("beta", beta)?;
-        not_negative("margin", margin)?;
+        weight("beta", beta, &log_probs)?;
+        weight("margin", margin, &log_probs)?;
         fits("mask", mask.dims(), &log_probs)?;
         PreferenceLoss::of(means(log_probs, &mask) * beta, pairs, margin, 0.0)
     };

@@ -357,6 +357,16 @@ fn where_nothing_counts_the_loss_and_its_gradient_are_zero() {
         let gradient = values(log_probs.grad(&made.value.backward()).unwrap());
         assert_eq!((scalar(made.value), gradient), (0.0, vec![0.0; 6]), "{aggregation:?}");
     }
+    // Of no sequences, and of sequences without columns.
+    for shape in [[0, 3], [2, 0]] {
+        let none = || tensor(vec![], shape);
+        for aggregation in [Aggregation::TokenMean, Aggregation::SequenceMean, Aggregation::Divisor(3.0)] {
+            let options = GrpoOptions { aggregation, kl_penalty: Some((0.1, none())), ..Default::default() };
+            let made = grpo_loss(none().require_grad(), none(), none(), all_count(shape), &options);
+            made.value.backward();
+            assert_eq!((scalar(made.value), made.per_token.dims()), (0.0, shape), "{aggregation:?}");
+        }
+    }
     assert_eq!(values(sequence_sum(nan(), mask())), [0.0; 2]);
     assert_eq!(values(sequence_mean(nan(), mask())), [0.0; 2]);
 }
@@ -426,7 +436,7 @@ fn misuse_is_refused_with_both_sides() {
         grpo_loss(zeros(2, 3), zeros(2, 3), advantages, all_count([2, 3]), &options);
     }
     type Call = fn();
-    let calls: [(Call, &str); 13] = [
+    let calls: [(Call, &str); 15] = [
         (
             || drop(sequence_sum(zeros(2, 3), all_count([2, 4]))),
             "sequence_sum: mask has shape [2, 4], expected [2, 3], the shape of the log-probabilities",
@@ -447,6 +457,22 @@ fn misuse_is_refused_with_both_sides() {
         (
             || dpo(zeros(2, 3), DpoOptions { label_smoothing: 0.6, ..Default::default() }),
             "dpo_loss: label_smoothing is 0.6, expected a number in [0, 0.5]",
+        ),
+        (
+            || {
+                let half = zeros(2, 3).cast(DType::F32);
+                let options = DpoOptions { beta: 1e60, ..Default::default() };
+                dpo_loss(half.clone(), half, all_count([2, 3]), &Pairs::halves(2, &device()), &options);
+            },
+            "dpo_loss: beta is 1e60, expected 0 to 3.4028234663852886e38, which the type of sums holds",
+        ),
+        (
+            || {
+                let half = || zeros(2, 3).cast(DType::F32);
+                let options = GrpoOptions { aggregation: Aggregation::Divisor(1e-60), ..Default::default() };
+                grpo_loss(half(), half(), half(), all_count([2, 3]), &options);
+            },
+            "grpo_loss: divisor is 1e-60, expected 1.1754943508222875e-38 to 8.507059173023462e37, which the type of sums holds",
         ),
         (
             || simpo(SimpoOptions { beta: f64::NAN, ..Default::default() }),

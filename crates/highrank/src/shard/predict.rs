@@ -13,7 +13,7 @@ use crate::head::{
     Inputs, best_first, best_pairs, by_top_k, draw_components, integers, numbers, read, word_of,
 };
 use crate::likelihood::{self, draw_in_order};
-use crate::loss::leading;
+use crate::loss::{in_wide_integers, leading};
 use crate::ops::{Draw, Drawn, Likelihood, LogProbs, Prediction};
 use crate::{BeamSearch, BeamState, Hypothesis, LiveHypotheses, Sampling, TopK};
 
@@ -99,8 +99,8 @@ impl ShardedHead {
         let device = hidden.device();
         let tokens = Tokens::all(hidden.detach());
         let count = tokens.leading().iter().product::<usize>();
-        let words = Tensor::full([count, 1], self.shared.safe_word as i64, &device);
-        self.sweep(tokens, words)
+        let on = (&device, in_wide_integers(Tensor::<1, Int>::empty([0], &device)).dtype());
+        self.sweep(tokens, Tensor::full([count, 1], self.shared.safe_word as i64, on))
     }
 
     /// The best `k` words of all ranks.
@@ -175,24 +175,28 @@ impl ShardedHead {
         let numbers = of_first(&**self.group(), numbers(swept.tokens(), rng))?;
         let OwnWords { input, share } = self.own_words(swept);
         let (input, shares) = (constants(input), share.as_ref().map_or_else(Vec::new, values));
-        // The largest, and all by what they are below it.
+        // The largest, and by how much all are below it at the temperature: a difference of quotients might be one of infinities.
         let scaled = |row: LogProbs<'_>| -> (f64, Vec<f64>) {
             let row: Vec<f64> = match row {
-                LogProbs::F32(row) => row.iter().map(|x| f64::from(*x) / temperature).collect(),
-                LogProbs::F64(row) => row.iter().map(|x| *x / temperature).collect(),
+                LogProbs::F32(row) => row.iter().map(|x| f64::from(*x)).collect(),
+                LogProbs::F64(row) => row.to_vec(),
             };
             let top = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
             let top = if top == f64::NEG_INFINITY { NO_WORD } else { top };
-            (top, row.iter().map(|x| x - top).collect())
+            (top, row.iter().map(|x| (x - top) / temperature).collect())
         };
+        // Of each token the largest log-probability of a rank's words, and what they have at the temperature over that of this word.
         let masses = read(Inputs::of(input.clone()), |token, row| {
             let (top, row) = scaled(row);
             let sum: f64 = row.iter().map(|x| x.exp()).sum();
-            Ok(top + sum.ln() + shares.get(token).copied().unwrap_or(0.0) / temperature)
+            Ok([top + shares.get(token).copied().unwrap_or(0.0), sum.ln()])
         })?;
-        let masses = self.group().gather_f64(&masses)?;
+        let masses = self.group().gather_f64(masses.as_flattened())?;
+        let (masses, _) = masses.as_chunks::<2>();
         let places = numbers.iter().enumerate().map(|(token, number)| {
-            let of_ranks: Vec<f64> = masses.iter().skip(token).step_by(numbers.len()).copied().collect();
+            let of_ranks = masses.iter().skip(token).step_by(numbers.len());
+            let best = of_ranks.clone().map(|[top, _]| *top).fold(f64::NEG_INFINITY, f64::max);
+            let of_ranks: Vec<f64> = of_ranks.map(|[top, sum]| (top - best) / temperature + sum).collect();
             if of_ranks.iter().all(|mass| *mass == f64::NEG_INFINITY) {
                 return Err(HeadError::AllMasked { token });
             }

@@ -46,7 +46,7 @@ impl ShardedHead {
     }
 
     /// The loss that the options describe: ignored tokens, token weights, class weights of single words, label smoothing, z-loss,
-    /// entropy bonus, the variation of priors, reduction, divisor, values of tokens, statistics.
+    /// entropy bonus, the variation of priors, reduction, values of tokens, statistics.
     ///
     /// # Errors
     /// As [`loss`](Self::loss); [`ShardError::Unsupported`] of an option that asks for more: distributions as targets, class weights

@@ -1,6 +1,7 @@
 //! The options of a beam search.
 
 use burn::config::Config;
+use serde::{Deserialize, Serialize};
 
 use crate::error::{HeadError, at_least_one, in_range, not_negative};
 
@@ -51,7 +52,8 @@ use crate::error::{HeadError, at_least_one, in_range, not_negative};
 /// assert!(found[0].len() <= 3 && found[0][0].score >= found[0][1].score);
 /// # Ok::<(), highrank::HeadError>(())
 /// ```
-#[derive(Config, Debug, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct BeamSearch {
     /// How many hypotheses go on from step to step, for each context.
     pub width: usize,
@@ -60,25 +62,26 @@ pub struct BeamSearch {
     /// The word that ends a sequence.
     pub eos: usize,
     /// How many hypotheses a context results in; fewer if fewer were found.
-    #[config(default = 1)]
+    #[serde(default = "one")]
     pub n_best: usize,
     /// Exponent of the length by which log-probabilities are divided for the final order: 0 leaves them, 1 takes the mean
     /// a word. At least 0.
-    #[config(default = 0.0)]
+    #[serde(default)]
     pub alpha: f64,
     /// What becomes of a hypothesis that ends in `eos`.
-    #[config(default = "FinishedHypotheses::LeaveBeam")]
+    #[serde(default)]
     pub finished: FinishedHypotheses,
     /// Words that are never generated, such as padding. The probabilities of the others stay as they are.
-    #[config(default = "Vec::new()")]
+    #[serde(default)]
     pub forbidden: Vec<usize>,
 }
 
 /// What becomes of a hypothesis that ends in `eos`.
-#[derive(Config, Debug, PartialEq, Eq, Copy)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum FinishedHypotheses {
     /// It leaves the beam: `width` unfinished ones go on, and the finished ones are unlimited in number.
+    #[default]
     LeaveBeam,
     /// It keeps its place in the beam with its log-probability, until better ones push it out: in each step the `width` best of
     /// the finished ones and the extended others are kept. The search ends when all of them are finished.
@@ -88,7 +91,26 @@ pub enum FinishedHypotheses {
     KeepPlace,
 }
 
+impl Config for BeamSearch {}
+
+fn one() -> usize {
+    1
+}
+
 impl BeamSearch {
+    /// A search for the best hypothesis; see the fields for what else can be set.
+    pub fn new(width: usize, max_length: usize, eos: usize) -> Self {
+        let finished = FinishedHypotheses::default();
+        Self { width, max_length, eos, n_best: one(), alpha: 0.0, finished, forbidden: vec![] }
+    }
+
+    setters! {
+        with_n_best(n_best: usize),
+        with_alpha(alpha: f64),
+        with_finished(finished: FinishedHypotheses),
+        with_forbidden(forbidden: Vec<usize>),
+    }
+
     /// Checks the ranges of all options.
     ///
     /// # Errors

@@ -247,18 +247,6 @@ fn bad_steps_are_refused() {
     assert_eq!(first(infinite), HeadError::NotANumber { token: 0 });
 }
 
-#[test]
-fn options_survive_a_file() {
-    use burn::config::Config;
-    let search =
-        BeamSearch::new(3, 9, 1).with_forbidden(vec![2]).with_finished(FinishedHypotheses::KeepPlace);
-    let path = std::env::temp_dir().join(format!("highrank-beam-{}.json", std::process::id()));
-    search.save(&path).unwrap();
-    let loaded = BeamSearch::load(&path).unwrap();
-    std::fs::remove_file(&path).unwrap();
-    assert_eq!(loaded, search);
-}
-
 fn tensor<const D: usize>(shape: [usize; D], seed: u64, scale: f64) -> Tensor<D> {
     let mut rng = Pcg64::seed_from_u64(seed);
     let values: Vec<f64> = (0..shape.iter().product()).map(|_| scale * (rng.random::<f64>() - 0.5)).collect();

@@ -76,7 +76,9 @@ impl Clusters {
     pub(in crate::head) fn check(&self, d_hidden: usize, checks: &TensorChecks) -> Result<(), HeadError> {
         self.tails.iter().try_for_each(|tail| {
             checks.param("a tail's projection", &tail.projection, [d_hidden, tail.decoder.d_embedding])?;
-            tail.decoder.check(checks)
+            tail.decoder.check(checks)?;
+            let weight = tail.decoder.weight.as_ref();
+            weight.map_or(Ok(()), |weight| checks.same_sums("a tail's decoder", weight.val().dtype()))
         })
     }
 
