@@ -85,7 +85,7 @@ pub(super) fn of_tokens(tokens: Tokens, latent: Option<Latent<'_>>) -> (Floats, 
                 "latent dropout: the mask is for {count} sequences, but there are {sequences}"
             );
             let mask = mask.inner();
-            Some(if latent.like.val().device().is_autodiff() { Tensor::from_inner(mask) } else { mask })
+            Some(if latent.like.base().device().is_autodiff() { Tensor::from_inner(mask) } else { mask })
         }
         None => latent.draw(sequences),
     };
@@ -110,14 +110,13 @@ impl Latent<'_> {
 
     /// The values of a mask that drops features and rescales those kept by `1/(1 − p)`, `[sequences, K·d]`; none outside training.
     pub(super) fn draw(&self, sequences: usize) -> Option<Tensor<2>> {
-        let (probability, device) = (self.dropout?.probability, self.like.val().device());
-        if probability == 0.0 || !device.is_autodiff() {
+        let probability = self.dropout?.probability;
+        if probability == 0.0 || !self.like.base().device().is_autodiff() {
             return None;
         }
-        let keep = 1.0 - probability;
-        let (dtype, [features, copies]) = (value(self.like).dtype(), self.size);
-        let kept =
-            Tensor::<2>::random([sequences, features], Distribution::Bernoulli(keep), (&device, dtype));
+        let (keep, like, [features, copies]) = (1.0 - probability, value(self.like), self.size);
+        let on = (&like.device(), like.dtype());
+        let kept = Tensor::<2>::random([sequences, features], Distribution::Bernoulli(keep), on);
         let values = kept.div_scalar(keep);
         Some(if copies == 1 { values } else { Tensor::cat(vec![values; copies], 1) })
     }

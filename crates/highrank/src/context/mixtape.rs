@@ -162,19 +162,20 @@ impl ContextKind<Self> for Mixtape {
     /// The contexts, with the gates of the words that have one of their own.
     fn contexts(mixtape: &Self, tokens: Tokens, precision: Precision, ops: ContextOps) -> Contexts {
         let (hidden, mask) = dropout::of_tokens(tokens, mixtape.latent());
-        let layer = |layer: &Linear, mask| LatentArgs {
+        let weight = value(&mixtape.latent.weight);
+        let dtype = wide(weight.dtype());
+        let layer = |layer: &Linear, weight: Tensor<2>, mask| LatentArgs {
             activation: Activation::Tanh,
             // No width matters to tanh.
             d: layer.weight.shape()[1],
             hidden: hidden.clone(),
-            weight: value(&layer.weight).into(),
+            weight: weight.into(),
             bias: layer.bias.as_ref().map(|bias| value(bias).into()),
             mask,
             precision,
         };
-        let latent = ops.latent(layer(&mixtape.latent, mask));
-        let features = ops.latent(layer(&mixtape.features, None));
-        let dtype = wide(value(&mixtape.latent.weight).dtype());
+        let latent = ops.latent(layer(&mixtape.latent, weight, mask));
+        let features = ops.latent(layer(&mixtape.features, value(&mixtape.features.weight), None));
         let base = Floats::from(value(&mixtape.base.weight)).cast(dtype);
         let base = ops.product(hidden.clone().cast(dtype), base, precision);
 

@@ -63,7 +63,7 @@ pub trait OutputOps: LikelihoodKernels {
     }
 
     /// The tensor itself, whose gradient becomes what `sum` makes of it. A plain backend has no gradients.
-    #[allow(unused_variables)] // As above.
+    #[allow(unused_variables)] // No gradients, no sum.
     fn with_gradient_sum(tensor: FloatTensor<Self>, sum: GradientSum) -> FloatTensor<Self> {
         tensor
     }

@@ -170,7 +170,7 @@ impl<T: Element + Pod> Buffer<T> {
     pub fn into_tensor(self, shape: impl Into<Shape>) -> FlexTensor {
         let shape = shape.into();
         let fits = self.len == shape.num_elements();
-        assert!(fits, "buffer: {} values do not make the shape {shape:?}", self.len);
+        assert!(fits, "buffer: {} values do not make the shape {:?}", self.len, shape.as_slice());
         let len = self.len * size_of::<T>();
         // SAFETY: all of the memory is initialized, and it holds at least `len` bytes.
         let bytes = unsafe { Bytes::from_controller(Box::new(self.memory), len) };

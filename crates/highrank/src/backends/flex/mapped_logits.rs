@@ -254,7 +254,7 @@ impl<'a, T: Real> MappedLogits<'a, T> {
             true => 1 + self.map.layout.parts,
             false => usize::from(all_words),
         };
-        self.layout(listed).iter().sum::<usize>() + arrays * self.array()
+        self.lengths(listed).iter().sum::<usize>() + arrays * self.array()
     }
 
     /// Length of an array over the vocabulary.
@@ -263,7 +263,7 @@ impl<'a, T: Real> MappedLogits<'a, T> {
     }
 
     /// Lengths of a row's lanes, parts, sums and listed logits; multiples of [`LANES`].
-    fn layout(&self, listed: usize) -> [usize; 4] {
+    fn lengths(&self, listed: usize) -> [usize; 4] {
         let map = &self.map.layout;
         let (sums, parts) = match map.is_table {
             true => (0, 0),
@@ -275,12 +275,12 @@ impl<'a, T: Real> MappedLogits<'a, T> {
     /// Divides what a row saves, [`saved_of_row`](Self::saved_of_row) values or none.
     #[inline(always)]
     pub(super) fn split<'s>(&self, saved: &'s mut [T], listed: usize) -> Saved<'s, T> {
-        let layout = if saved.is_empty() { [0; 4] } else { self.layout(listed) };
-        let [lanes, parts, sums, _] = layout;
+        let lengths = if saved.is_empty() { [0; 4] } else { self.lengths(listed) };
+        let [lanes, parts, sums, listed_logits] = lengths;
         let (lanes, rest) = saved.split_at_mut(lanes);
         let (parts, rest) = rest.split_at_mut(parts);
         let (sums, rest) = rest.split_at_mut(sums);
-        let (listed, arrays) = rest.split_at_mut(layout[3]);
+        let (listed, arrays) = rest.split_at_mut(listed_logits);
         Saved { sums: &mut sums[..lanes.len() / self.map.layout.lanes], lanes, parts, listed, arrays }
     }
 }

@@ -117,7 +117,7 @@ struct Score<'c, T> {
     model: Option<&'c Likelihood<Floats<Flex>>>,
     /// The tokens that are still to come, without rows.
     rest: TokenRows<'c, T>,
-    /// Those that are wanted, but for that of the log-priors; none without an upstream gradient.
+    /// The gradients that are wanted, but for that of the log-priors; none without an upstream gradient.
     gradients: Option<&'c mut Gradients<Buffer<T>>>,
     form: GradientForm,
     /// Where the decoder has few; then there are no chunks.

@@ -76,8 +76,7 @@ impl<T: Real> ChunkRows<'_, T> {
     /// Writes the log-probabilities `[tokens, V]` of mixtures, for the products of their components.
     pub(super) fn mixtures(&self, rows: &mut [T], out: &mut [T]) {
         let vocab = self.call.logits.vocab;
-        let tokens =
-            rows.chunks_exact_mut(self.call.rows_of_token() * vocab).zip(out.chunks_exact_mut(vocab));
+        let tokens = rows.chunks_exact_mut(self.call.components * vocab).zip(out.chunks_exact_mut(vocab));
         share(tokens.enumerate(), |(n, (rows, out))| self.mixture(n, rows, out));
     }
 
@@ -105,7 +104,7 @@ impl<T: Real> ChunkRows<'_, T> {
     /// Has the log-probabilities of mixtures read.
     pub(super) fn read_mixtures(&self, rows: &mut [T], read: Read<'_, T>) {
         let vocab = self.call.logits.vocab;
-        let tokens = rows.chunks_exact_mut(self.call.rows_of_token() * vocab).enumerate();
+        let tokens = rows.chunks_exact_mut(self.call.components * vocab).enumerate();
         share_with(
             tokens,
             || Buffer::new(vocab),
