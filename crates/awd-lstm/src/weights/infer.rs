@@ -97,7 +97,7 @@ impl StateDict {
         // The words of the clusters, which are the last of the vocabulary.
         let tails: Vec<usize> = (0..self.tensors.len())
             .map_while(|cluster| self.tensors.get(&format!("tail.{cluster}.1.weight")))
-            .map(|tail| tail.shape()[0])
+            .map(|tail| tail.shape().first().copied().unwrap_or(0))
             .collect();
         let mut last = vocab;
         let mut cutoffs: Vec<usize> = tails
@@ -140,7 +140,8 @@ impl StateDict {
 
     fn is_tied(&self, clusters: usize) -> bool {
         let (encoder, decoder) = (self.tensors.get("encoder.weight"), self.tensors.get("decoder.weight"));
-        let of_clusters = clusters > 0 && decoder.is_some_and(|decoder| decoder.shape()[0] == clusters);
+        let of_clusters =
+            clusters > 0 && decoder.is_some_and(|decoder| decoder.shape().first() == Some(&clusters));
         decoder.is_none() || decoder == encoder || of_clusters
     }
 }

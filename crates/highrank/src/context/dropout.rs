@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::tokens::Tokens;
 use crate::error::{HeadError, in_range};
-use crate::ops::LatentMask;
+use crate::ops::{LatentMask, wide};
 use crate::parameters::value;
 
 /// Which leading dimension of a hidden state is time.
@@ -115,7 +115,8 @@ impl Latent<'_> {
             return None;
         }
         let (keep, like, [features, copies]) = (1.0 - probability, value(self.like), self.size);
-        let on = (&like.device(), like.dtype());
+        // Of the layer's own type: 1/(1 − p) rounded to half precision would change the mean.
+        let on = (&like.device(), wide(like.dtype()));
         let kept = Tensor::<2>::random([sequences, features], Distribution::Bernoulli(keep), on);
         let values = kept.div_scalar(keep);
         Some(if copies == 1 { values } else { Tensor::cat(vec![values; copies], 1) })
@@ -138,20 +139,22 @@ pub(super) fn sequences(leading: &[usize], time: TimeAxis) -> (usize, Arc<[u32]>
 #[cfg(all(test, feature = "flex"))]
 mod tests {
     use super::*;
-    use burn::tensor::Device;
+    use burn::tensor::{DType, Device};
 
     #[test]
     fn the_mean_is_kept_and_inference_drops_nothing() {
-        let draw = |device: &Device| {
-            let like = Param::from_tensor(Tensor::<2>::ones([3, 200], device));
-            let dropout = Some(LatentDropout { probability: 0.25, time_axis: TimeAxis::First });
+        let draw = |device: &Device, dtype| {
+            let like = Param::from_tensor(Tensor::<2>::ones([3, 200], (device, dtype)));
+            let dropout = Some(LatentDropout { probability: 0.1, time_axis: TimeAxis::First });
             Latent { like: &like, size: [200, 1], dropout }.draw(100)
         };
-        let values = draw(&Device::flex().autodiff()).expect("a mask in training");
-        let values: Vec<f32> = values.into_data().try_to_vec().unwrap();
-        assert!(values.iter().all(|&x| x == 0.0 || (x - 1.0 / 0.75).abs() < 1e-6));
-        let mean = values.iter().sum::<f32>() / values.len() as f32;
-        assert!((mean - 1.0).abs() < 0.02, "{mean}");
-        assert!(draw(&Device::flex()).is_none());
+        for dtype in [DType::F32, DType::BF16] {
+            let values = draw(&Device::flex().autodiff(), dtype).expect("a mask in training");
+            let values: Vec<f32> = values.into_data().try_to_vec().unwrap();
+            assert!(values.iter().all(|&x| x == 0.0 || (x - 1.0 / 0.9).abs() < 1e-6));
+            let mean = values.iter().sum::<f32>() / values.len() as f32;
+            assert!((mean - 1.0).abs() < 0.02, "{mean}");
+            assert!(draw(&Device::flex(), dtype).is_none());
+        }
     }
 }

@@ -14,6 +14,9 @@ use crate::difference::difference;
 use crate::error::{Error, Result};
 use crate::seed::mix_seed;
 
+/// Bytes of a message, at most: MPI counts them in 31 bits.
+const MESSAGE: usize = 1 << 30;
+
 /// The processes of a training, as one of them sees them.
 #[derive(Clone)]
 pub struct Ranks {
@@ -122,18 +125,31 @@ impl Ranks {
         let longest = lengths.iter().max().map_or(0, |length| *length as usize);
         let mut padded = own.to_vec();
         padded.resize(longest, 0);
-        let mut all = vec![0; longest * self.size()];
-        if longest > 0 {
-            self.communicator.gather(&padded, &mut all)?;
-        }
+        let all = if longest > 0 { self.gather_equal(&padded)? } else { vec![] };
         let of = |(rank, length): (usize, &u64)| all[rank * longest..][..*length as usize].to_vec();
         Ok(lengths.iter().enumerate().map(of).collect())
     }
 
     /// As [`gather`](Self::gather), of as many numbers of every rank, end to end.
     pub fn gather_equal<T: bytemuck::Pod>(&self, own: &[T]) -> Result<Vec<T>> {
+        self.gather_blocks(own, (MESSAGE / size_of::<T>()).max(1))
+    }
+
+    /// As [`gather_equal`](Self::gather_equal), in messages of at most `block` numbers of a rank.
+    pub(super) fn gather_blocks<T: bytemuck::Pod>(&self, own: &[T], block: usize) -> Result<Vec<T>> {
         let mut all = vec![T::zeroed(); own.len() * self.size()];
-        self.communicator.gather(bytemuck::cast_slice(own), bytemuck::cast_slice_mut(&mut all))?;
+        if own.len() <= block {
+            self.communicator.gather(bytemuck::cast_slice(own), bytemuck::cast_slice_mut(&mut all))?;
+            return Ok(all);
+        }
+        let mut of_ranks = vec![T::zeroed(); block * self.size()];
+        for (at, values) in own.chunks(block).enumerate() {
+            let of_ranks = &mut of_ranks[..values.len() * self.size()];
+            self.communicator.gather(bytemuck::cast_slice(values), bytemuck::cast_slice_mut(of_ranks))?;
+            for (rank, values) in of_ranks.chunks_exact(values.len()).enumerate() {
+                all[rank * own.len() + at * block..][..values.len()].copy_from_slice(values);
+            }
+        }
         Ok(all)
     }
 

@@ -63,6 +63,17 @@ fn sums_in_bf16_are_near_and_the_same_everywhere() {
 }
 
 #[test]
+fn what_is_too_long_for_a_message_goes_in_blocks() {
+    for length in [0, 3, 4, 5, 11] {
+        let own = |rank| (0..length).map(|n| 100.0 * rank as f64 + f64::from(n)).collect::<Vec<_>>();
+        let want = (0..3).flat_map(own).collect::<Vec<_>>();
+        for got in each(3, |ranks| ranks.gather_blocks(&own(ranks.rank()), 4).unwrap()) {
+            assert_eq!(got, want, "{length}");
+        }
+    }
+}
+
+#[test]
 fn everybody_hears_what_is_said() {
     let all = each(3, |ranks| {
         let own = vec![ranks.rank() as u8; ranks.rank() * 2];

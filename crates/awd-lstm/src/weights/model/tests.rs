@@ -273,6 +273,14 @@ fn shapes_without_numbers_do_not_ask_for_a_large_model() {
     assert!(message.contains("parameters, but the file holds"), "{message}");
     let message = wide(usize::MAX);
     assert!(message.contains("parameters is 18446744073709551615, but must be at most 2^40"), "{message}");
+    // Nor do shapes without dimensions say how many words a cluster has.
+    for names in [&["tail.0.1.weight"][..], &["tail.0.1.weight", "decoder.weight"]] {
+        refused(&changed(|tensors| {
+            for name in names {
+                tensors.insert((*name).into(), TensorData::zeros::<f32, _>([0usize; 0]));
+            }
+        }));
+    }
 }
 
 /// Writes the tensors under other names and reads them back.
