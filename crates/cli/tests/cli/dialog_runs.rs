@@ -57,10 +57,10 @@ fn runs_of_both_kinds_are_listed_together() {
 
     let listed = objects(path, "runs --json --sort kind");
     let runs: Vec<&str> = listed.iter().map(|run| run["run"].as_str().unwrap()).collect();
-    assert_eq!(runs, ["runs/talk", "runs/words", "runs/broken"]);
-    let [talk, words, broken] = &listed[..] else { panic!() };
-    assert_eq!((&words["kind"], &words["ended"]), (&"language-model".into(), &"epochs".into()));
-    assert_eq!((&talk["kind"], &talk["ended"]), (&"dialogues".into(), &"epochs".into()));
+    assert_eq!(runs, ["runs/words", "runs/talk", "runs/broken"]);
+    let [words, talk, broken] = &listed[..] else { panic!() };
+    assert_eq!((&words["kind"], &words["ended"]), (&"awd-lstm".into(), &"epochs".into()));
+    assert_eq!((&talk["kind"], &talk["ended"]), (&"seq2seq".into(), &"epochs".into()));
     for name in ["valid_ppl", "test_ppl", "train_ppl", "seconds"] {
         assert!((number(talk, name) / number(&last, name) - 1.0).abs() < 1e-9, "{name}: {talk} {last}");
     }
@@ -75,11 +75,11 @@ fn runs_of_both_kinds_are_listed_together() {
     let out = text(path, "runs");
     assert!(
         out.lines().any(|line| line.starts_with("runs/talk ")
-            && line.contains(" dialogues   moc ")
+            && line.contains(" seq2seq  moc ")
             && line.ends_with(" finished")),
         "{out}"
     );
-    assert!(out.lines().next().unwrap().contains("ended") && out.contains(" language    mos "), "{out}");
+    assert!(out.lines().next().unwrap().contains("ended") && out.contains(" awd-lstm mos "), "{out}");
 
     // A run that was cut off within its second epoch.
     let metrics = path.join("runs/talk/metrics.jsonl");

@@ -141,7 +141,7 @@ fn a_run_from_its_first_step_to_its_evaluation() {
     );
     let listed = objects(path, "runs first --json").remove(0);
     assert_eq!(listed["components"], 2);
-    assert_eq!((&listed["kind"], &listed["state"]), (&"transformer".into(), &"finished".into()));
+    assert_eq!((&listed["kind"], &listed["state"]), (&"gpt".into(), &"finished".into()));
     assert_eq!((&listed["head"], &listed["parameters"]), (&"mos".into(), &last["parameters"]));
     // The saved model reads back to the same values.
     let scores = objects(path, "transformer --run first --json").remove(0);

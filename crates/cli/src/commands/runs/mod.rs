@@ -153,7 +153,7 @@ enum Content {
 /// Settings and results of a run.
 #[derive(Debug, Serialize)]
 struct Summary {
-    /// What it trains: language-model, dialogues or transformer.
+    /// What it trains, by the names of `--model`.
     kind: &'static str,
     state: RunState,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -211,7 +211,7 @@ impl Listed {
     fn header(width: usize, narrow: bool) -> String {
         let end = if narrow { String::new() } else { format!(" {:>9}  {:<15}", "seconds", "ended") };
         format!(
-            "{:<width$} {:<11} {:<13} {:>12} {:>5} {:>4} {:>11} {:>9} {:>9}{end} state",
+            "{:<width$} {:<8} {:<13} {:>12} {:>5} {:>4} {:>11} {:>9} {:>9}{end} state",
             "run", "kind", "head", "parameters", "d", "K", "epochs", "valid", "test"
         )
     }
@@ -230,9 +230,8 @@ impl Listed {
                 let end = if narrow { String::new() } else { format!(" {:>9.0}  {ended:<15}", run.seconds) };
                 let failed = run.failed.as_ref().map_or(String::new(), |reason| format!(": {reason}"));
                 format!(
-                    "{name:<width$} {:<11} {:<13} {:>12} {:>5} {:>4} {:>11} {:>9} {:>9}{end} {}{}{failed}",
-                    // Short enough for its column.
-                    run.kind.trim_end_matches("-model"),
+                    "{name:<width$} {:<8} {:<13} {:>12} {:>5} {:>4} {:>11} {:>9} {:>9}{end} {}{}{failed}",
+                    run.kind,
                     run.head,
                     grouped(run.parameters),
                     run.d_embedding,
@@ -259,10 +258,10 @@ impl Summary {
     }
 
     /// What every kind of run has.
-    fn of<S: Settings>(kind: &'static str, record: &Record<S>) -> Self {
+    fn of<S: Settings>(record: &Record<S>) -> Self {
         let (config, train) = (&record.config, record.config.train.common());
         Self {
-            kind,
+            kind: S::KIND,
             state: record.state,
             ended: record.last.as_ref().map(|last| last.ended),
             preset: config.preset.clone(),
@@ -292,7 +291,7 @@ impl Summary {
             d_embedding: model.d_embedding,
             lstm_sizes: model.lstm_sizes.clone(),
             components: model.head.is_mixture().then_some(model.components),
-            ..Self::of("language-model", record)
+            ..Self::of(record)
         }
     }
 
@@ -304,7 +303,7 @@ impl Summary {
             d_embedding: model.d_embedding,
             lstm_sizes: vec![model.d_utterance, model.d_context, model.d_decoder],
             components: model.head.is_mixture().then_some(model.components),
-            ..Self::of("dialogues", record)
+            ..Self::of(record)
         }
     }
 
@@ -319,7 +318,7 @@ impl Summary {
                 ContextConfig::Direct(_) => None,
                 _ => Some(model.head.context.components()),
             },
-            ..Self::of("transformer", record)
+            ..Self::of(record)
         })
     }
 }
