@@ -67,7 +67,8 @@ pub struct HeadConfig {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub masked_words: Vec<usize>,
     /// Size in bytes of the largest logit matrix that may exist at a time. `None`, the default, leaves it
-    /// to the device: on a CPU what its caches hold, on a GPU a part of its memory.
+    /// to the device: 16 MiB, or a quarter of the decoder if that is more. On CUDA it is 1/256 of the device's memory if that is more
+    /// still, but no more than an eighth of what is free.
     pub memory_budget: Option<usize>,
     /// What the inputs of matrix products are rounded to. Nothing by default.
     pub precision: Precision,
