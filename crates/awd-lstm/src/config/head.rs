@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HeadKind {
-    /// Plain softmax over the logits: rank at most d + 1.
+    /// Plain softmax over the logits, with a bias: rank at most d + 2.
     Softmax,
-    /// Mixture of Contexts: mixes before the softmax, rank at most d + 1 (arXiv 1711.03953, section 2.4).
+    /// Mixture of Contexts: mixes before the softmax, rank at most d + 2, too (arXiv 1711.03953, section 2.4).
     Moc,
     /// Mixture of Softmaxes: mixes probabilities, any rank (arXiv 1711.03953, section 2.3).
     Mos,
