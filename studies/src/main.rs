@@ -1,7 +1,7 @@
 //! The studies: what heads can represent, what the papers prove, and what a mixture costs.
 //!
 //! ```text
-//! cargo run --release -p highrank-studies -- synthetic            every head on distributions that are known
+//! cargo run --release -p highrank-studies -- synthetic            five heads, or --heads, on distributions that are known
 //! cargo run --release -p highrank-studies -- synthetic repeated   a language of repeated symbols
 //! cargo run --release -p highrank-studies -- theorems             what the papers prove, measured
 //! cargo run --release -p highrank-studies -- slowdown             a mixture's training time over a softmax's
