@@ -61,7 +61,7 @@ impl SquareProduct {
 #[cfg(feature = "flex")]
 fn native(a: Tensor<2>, b: Tensor<2>, float_type: FloatType, precision: Precision) -> Result<Work, Failure> {
     use burn::tensor::bf16;
-    use highrank_kernels::cpu::{Factor, Matrix, in_pool, multiply_rounded};
+    use highrank_kernels::cpu::{Factor, Matrix, in_pool, multiply};
 
     let [side, _] = a.dims();
     let mut out = vec![0f32; side * side];
@@ -70,7 +70,7 @@ fn native(a: Tensor<2>, b: Tensor<2>, float_type: FloatType, precision: Precisio
             let (a, b) = (values::<f32>(a)?, values::<f32>(b)?);
             Box::new(move || {
                 let factor = |values| Factor::Wide(Matrix::new(values, side, side));
-                in_pool(|| multiply_rounded(&mut out, factor(&a), factor(&b), false, precision));
+                in_pool(|| multiply(&mut out, factor(&a), factor(&b), false, precision));
                 Ok(())
             })
         }
@@ -78,7 +78,7 @@ fn native(a: Tensor<2>, b: Tensor<2>, float_type: FloatType, precision: Precisio
             let (a, b) = (values::<bf16>(a)?, values::<bf16>(b)?);
             Box::new(move || {
                 let factor = |values| Factor::Short(Matrix::new(values, side, side));
-                in_pool(|| multiply_rounded(&mut out, factor(&a), factor(&b), false, precision));
+                in_pool(|| multiply(&mut out, factor(&a), factor(&b), false, precision));
                 Ok(())
             })
         }

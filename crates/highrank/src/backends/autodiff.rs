@@ -13,8 +13,8 @@ use highrank_kernels::{Floats, Ints, Precision, Rounding};
 
 use crate::likelihood::{GradientSum, LikelihoodKernels, OutputOps};
 use crate::ops::{
-    Kernels, LatentCall, LatentInputs, Likelihood, LossCall, Objective, PerInput, Prediction, PredictionCall,
-    Scores, Targets, Wanted, is_cpu,
+    Kernels, LatentCall, LatentInputs, LikelihoodInput, LossCall, Objective, PerInput, Prediction,
+    PredictionCall, Scores, Targets, Wanted, is_cpu,
 };
 
 type Goal<B> = Objective<Floats<B>, Ints<B>>;
@@ -111,7 +111,7 @@ impl<B: LikelihoodKernels, C: CheckpointStrategy> OutputOps for Autodiff<B, C> {
 /// What is made of each token, and statistics: its loss, or the log-probabilities of listed words and what else is asked for,
 /// beside which the loss is a constant.
 fn of_tokens<B: LikelihoodKernels, C: CheckpointStrategy>(
-    input: Likelihood<Floats<Autodiff<B, C>>>,
+    input: LikelihoodInput<Floats<Autodiff<B, C>>>,
     objective: Goal<Autodiff<B, C>>,
 ) -> Scores<Floats<Autodiff<B, C>>> {
     let parents = input.inputs().map(|tensor| tensor.cloned()).into_array();
@@ -160,7 +160,7 @@ fn sum_of_listed<B: Backend>(objective: Goal<B>, upstream: Floats<B>) -> (Goal<B
 
 /// A weighted sum of the losses, and statistics.
 fn weighted_sum<B: LikelihoodKernels, C: CheckpointStrategy>(
-    input: Likelihood<Floats<Autodiff<B, C>>>,
+    input: LikelihoodInput<Floats<Autodiff<B, C>>>,
     objective: Goal<Autodiff<B, C>>,
     weights: Floats<Autodiff<B, C>>,
 ) -> Scores<Floats<Autodiff<B, C>>> {

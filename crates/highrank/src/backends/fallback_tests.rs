@@ -6,7 +6,7 @@ use highrank_kernels::Floats;
 
 use super::testing::{Model, assert_each_close, spread, values};
 use crate::likelihood::{self, portable};
-use crate::ops::{Likelihood, MapFunction, Objective, PerInput, Scores, Targets};
+use crate::ops::{LikelihoodInput, LogitMapConfig, Objective, PerInput, Scores, Targets};
 
 const TOKENS: usize = Model::PLAIN.tokens;
 const VOCAB: usize = 11;
@@ -20,7 +20,7 @@ fn constant<const D: usize>(shape: [usize; D], seed: usize, device: &Device) -> 
 }
 
 /// A mixture whose contexts a latent layer makes, every input tracked; chunks of two tokens. Word 5 is masked.
-fn input(map: MapFunction, device: &Device) -> Likelihood {
+fn input(map: LogitMapConfig, device: &Device) -> LikelihoodInput {
     let tracked = |x: Floats<Flex>| match x.shape().num_dims() {
         1 => Floats::from(Tensor::<1>::from_data(x.into_data(), (device, DType::F64)).require_grad()),
         _ => Floats::from(Tensor::<2>::from_data(x.into_data(), (device, DType::F64)).require_grad()),
@@ -28,15 +28,19 @@ fn input(map: MapFunction, device: &Device) -> Likelihood {
     let model = Model { map, components: 3, vocab: VOCAB, d: 2, d_hidden: 4, ..Model::PLAIN };
     let is_masked = Tensor::<1, Int>::arange(0..VOCAB as i64, device).equal_elem(5);
     let bias = constant([VOCAB], 6, device).mask_fill(is_masked, f64::NEG_INFINITY);
-    Likelihood { bias: Some(bias.require_grad().into()), temperature: 1.25, ..model.input().map(tracked) }
+    LikelihoodInput {
+        bias: Some(bias.require_grad().into()),
+        temperature: 1.25,
+        ..model.input().map(tracked)
+    }
 }
 
 /// A loss, its statistics, and the gradients of all inputs and of the token weights.
 fn run(
-    map: MapFunction,
+    map: LogitMapConfig,
     objective: &Objective,
     is_sum: bool,
-    form: fn(Likelihood, Objective, Option<Tensor<1>>) -> Scores,
+    form: fn(LikelihoodInput, Objective, Option<Tensor<1>>) -> Scores,
 ) -> Vec<Vec<f64>> {
     let device = Device::flex().autodiff();
     let input = input(map, &device);
@@ -86,7 +90,7 @@ fn all_targets(device: &Device) -> [Targets; 3] {
 #[test]
 fn the_fallback_agrees_with_the_native_operations() {
     let device = Device::flex().autodiff();
-    for map in MapFunction::examples() {
+    for map in LogitMapConfig::examples() {
         for targets in all_targets(&device) {
             let plain = Objective::new(targets);
             let full = Objective {

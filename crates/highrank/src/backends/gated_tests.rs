@@ -9,7 +9,7 @@ use highrank_kernels::{Floats, Ints, Precision};
 use super::testing::{assert_close, integers, on_threads, primitive, spread, values};
 use crate::likelihood::{LikelihoodKernels, portable};
 use crate::ops::{
-    ContextSource, GatedArgs, GatedInputs, Gradients, Likelihood, MapFunction, Objective, PerInput,
+    ContextSource, GatedArgs, GatedInputs, Gradients, LikelihoodInput, LogitMapConfig, Objective, PerInput,
     Prediction, Scores, Targets, Wanted,
 };
 
@@ -27,7 +27,7 @@ const SMALL: [usize; 5] = [5, 7, 9, 4, 3];
 
 const NAMES: [&str; PerInput::<()>::COUNT] = PerInput::<()>::NAMES;
 
-type Input = Likelihood<Floats<Flex>>;
+type Input = LikelihoodInput<Floats<Flex>>;
 type Goal = Objective<Floats<Flex>, Ints<Flex>>;
 
 fn tensor<const D: usize>(shape: [usize; D], seed: usize, scale: f64, dtype: DType) -> Floats<Flex> {
@@ -36,8 +36,8 @@ fn tensor<const D: usize>(shape: [usize; D], seed: usize, scale: f64, dtype: DTy
 
 /// Chunks of at most three tokens.
 fn input([tokens, words, vocab, d, gate]: [usize; 5], dtype: DType, precision: Precision) -> Input {
-    let map = MapFunction::SoftCap { cap: 8.0 };
-    Likelihood {
+    let map = LogitMapConfig::SoftCap { cap: 8.0 };
+    LikelihoodInput {
         contexts: ContextSource::Gated(GatedArgs {
             inputs: GatedInputs {
                 prior: tensor([tokens, 4], 1, 0.5, dtype),
@@ -183,7 +183,7 @@ fn too_many_gates() -> (Input, Goal) {
     let sizes = [2, 8, 8, 3, 2];
     let input = input(sizes, DType::F32, Precision::Full);
     let (weight, bias) = (input.weight.clone().rows(0..7), input.bias.clone().map(|bias| bias.rows(0..7)));
-    (Likelihood { weight, bias, ..input }, goal([2, 7, 7, 3, 2], 0.0))
+    (LikelihoodInput { weight, bias, ..input }, goal([2, 7, 7, 3, 2], 0.0))
 }
 
 #[test]

@@ -7,7 +7,14 @@
 //! | NdArray | portable | portable | portable | portable | Burn's |
 //! | any other, on the dispatched backend | composed | composed | composed | composed | Burn's |
 //!
-//! `Autodiff` adds a backward pass written by hand to the first three.
+//! `Autodiff` adds a backward pass written by hand to the first three. An operation goes down through
+//!
+//! ```text
+//! OutputOps of Dispatch      what users' tensors pass through: likelihood/output_ops.rs
+//! OutputOps of Autodiff      records the backward pass: autodiff.rs
+//! Kernels, LikelihoodKernels of the tensors' backend: flex/mod.rs, cube/mod.rs
+//! the portable bodies        where a backend has none of its own: likelihood/portable/, ops/
+//! ```
 
 mod autodiff;
 #[cfg(feature = "gpu")]

@@ -5,7 +5,7 @@ use burn::tensor::{DType, Device, Tensor, TensorData};
 use highrank_kernels::{Floats, Ints, Precision};
 use rayon::ThreadPoolBuilder;
 
-use crate::ops::{Activation, ContextSource, LatentArgs, LatentMask, Likelihood, MapFunction};
+use crate::ops::{Activation, ContextSource, LatentArgs, LatentMask, LikelihoodInput, LogitMapConfig};
 
 /// Multiples of 1/512 in about ±1 times `scale`, a power of 2: numbers that every float type but the shortest has.
 pub(super) fn tensor<const D: usize>(
@@ -82,7 +82,7 @@ pub(super) struct Model {
     pub(super) d_hidden: usize,
     /// Of that layer.
     pub(super) activation: Activation,
-    pub(super) map: MapFunction,
+    pub(super) map: LogitMapConfig,
     /// Of the decoder, and so of the logits.
     pub(super) scale: f64,
     /// Of the log-priors.
@@ -105,7 +105,7 @@ impl Model {
         d: 4,
         d_hidden: 0,
         activation: Activation::Tanh,
-        map: MapFunction::Identity,
+        map: LogitMapConfig::Identity,
         scale: 1.0,
         prior_scale: 1.0,
         masked: None,
@@ -122,7 +122,7 @@ impl Model {
         [first, 20].into_iter().chain(run).chain([self.vocab - 2, self.vocab - 1]).collect()
     }
 
-    pub(super) fn input(&self) -> Likelihood<Floats<Flex>> {
+    pub(super) fn input(&self) -> LikelihoodInput<Floats<Flex>> {
         let Self { tokens, vocab, d, d_hidden, map, types: [hidden, dtype], precision, .. } = *self;
         let components = self.components.max(1);
         let features = components * d;
@@ -144,7 +144,7 @@ impl Model {
         let mut bias = values(&tensor([vocab], 4, 1.0, dtype));
         self.masked_words().iter().for_each(|word| bias[*word] = f64::NEG_INFINITY);
         let log_prior = || tensor([tokens, components], 2, self.prior_scale, dtype);
-        Likelihood {
+        LikelihoodInput {
             contexts,
             // Not normalised, which nothing needs, but below 0.
             log_prior: (self.components > 0).then(|| log_prior().sub_scalar(self.prior_scale)),

@@ -6,7 +6,7 @@ use burn::tensor::Device;
 use highrank_kernels::{Floats, Precision};
 use serde::{Deserialize, Serialize};
 
-use super::context_ops::ContextOps;
+use super::context_path::ContextPath;
 use super::dropout::{self, Latent, LatentDropout};
 use super::kind::{ContextKind, ContextModule, ContextOptions, ContextSettings, Contexts, Sizes, is_default};
 use super::mixture::{linear_initializer, log_prior};
@@ -197,7 +197,7 @@ impl ContextKind<Self> for DirectOutputConnection {
     }
 
     /// All components with their priors.
-    fn contexts(connection: &Self, tokens: Tokens, precision: Precision, ops: ContextOps) -> Contexts {
+    fn contexts(connection: &Self, tokens: Tokens, precision: Precision, ops: ContextPath) -> Contexts {
         let (components, d) = (connection.components(), connection.d_embedding());
         let [count, width] = tokens.hidden.dims();
         let [last, _] = connection.prior.weight.shape().dims();

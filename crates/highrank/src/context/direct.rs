@@ -5,7 +5,7 @@ use burn::tensor::Device;
 use highrank_kernels::Precision;
 use serde::{Deserialize, Serialize};
 
-use super::context_ops::ContextOps;
+use super::context_path::ContextPath;
 use super::kind::{ContextKind, ContextModule, ContextSettings, Contexts, Sizes};
 use super::tokens::Tokens;
 use crate::checks::TensorChecks;
@@ -58,7 +58,7 @@ impl ContextModule for Direct {
 impl ContextKind<Self> for Direct {
     const HAS_PRIORS: bool = false;
 
-    fn contexts(_: &Self, tokens: Tokens, _: Precision, _: ContextOps) -> Contexts {
+    fn contexts(_: &Self, tokens: Tokens, _: Precision, _: ContextPath) -> Contexts {
         let contexts = ContextSource::Given(tokens.hidden());
         Contexts { contexts, log_prior: None, component_log_prior: None }
     }

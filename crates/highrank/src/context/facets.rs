@@ -1,4 +1,4 @@
-//! What the contexts of a multi-facet softmax read beside the last hidden state.
+//! What the contexts of a multi-facet softmax read beside the last hidden state: a module in front of a head, no context itself.
 
 use burn::module::{Content, DisplaySettings, Initializer, Module, ModuleDisplay, Param};
 use burn::tensor::activation::gelu;

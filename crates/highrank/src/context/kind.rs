@@ -4,7 +4,7 @@ use burn::module::Content;
 use burn::tensor::Device;
 use highrank_kernels::{Floats, Precision};
 
-use super::context_ops::ContextOps;
+use super::context_path::ContextPath;
 use super::dropout::{Latent, LatentDropout};
 use super::start::Start;
 use super::tokens::Tokens;
@@ -97,7 +97,7 @@ pub(super) trait ContextKind<Module> {
     }
 
     /// The contexts of tokens, ready for the decoder.
-    fn contexts(module: &Module, tokens: Tokens, precision: Precision, ops: ContextOps) -> Contexts;
+    fn contexts(module: &Module, tokens: Tokens, precision: Precision, ops: ContextPath) -> Contexts;
 }
 
 /// Generates [`ContextConfig`](super::ContextConfig), [`Context`](super::Context) and what these ask of the one context that
@@ -182,7 +182,7 @@ macro_rules! contexts {
             }
 
             /// The contexts of tokens, ready for the decoder; products are of the given precision.
-            pub(crate) fn of_tokens(&self, tokens: Tokens, precision: Precision, ops: ContextOps) -> Contexts {
+            pub(crate) fn of_tokens(&self, tokens: Tokens, precision: Precision, ops: ContextPath) -> Contexts {
                 match self {
                     $(Self::$Name(module) => <$kind>::contexts(module, tokens, precision, ops),)+
                 }

@@ -6,7 +6,7 @@ use burn::tensor::{Device, Tensor};
 use highrank_kernels::{Floats, Precision};
 use serde::{Deserialize, Serialize};
 
-use super::context_ops::ContextOps;
+use super::context_path::ContextPath;
 use super::dropout::{self, Latent, LatentDropout};
 use super::kind::{ContextKind, ContextModule, ContextOptions, ContextSettings, Contexts, Sizes};
 use super::mixture::linear_initializer;
@@ -160,7 +160,7 @@ impl ContextKind<Self> for Mixtape {
     const NOT_LINEAR: Option<&str> = Some("a Mixtape");
 
     /// The contexts, with the gates of the words that have one of their own.
-    fn contexts(mixtape: &Self, tokens: Tokens, precision: Precision, ops: ContextOps) -> Contexts {
+    fn contexts(mixtape: &Self, tokens: Tokens, precision: Precision, ops: ContextPath) -> Contexts {
         let (hidden, mask) = dropout::of_tokens(tokens, mixtape.latent());
         let weight = value(&mixtape.latent.weight);
         let dtype = wide(weight.dtype());

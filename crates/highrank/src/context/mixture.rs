@@ -6,7 +6,7 @@ use burn::tensor::{Device, Distribution, Tensor};
 use highrank_kernels::{Floats, Precision};
 use serde::{Deserialize, Serialize};
 
-use super::context_ops::ContextOps;
+use super::context_path::ContextPath;
 use super::dropout::{self, Latent, LatentDropout};
 use super::kind::{ContextKind, ContextModule, ContextOptions, ContextSettings, Contexts, Sizes, is_default};
 use super::start::{self, Start};
@@ -197,7 +197,7 @@ impl Mixture {
         &self,
         tokens: Tokens,
         precision: Precision,
-        ops: ContextOps,
+        ops: ContextPath,
     ) -> (LatentArgs, Floats) {
         let log_prior = log_prior(&self.prior, tokens.hidden.clone(), precision, ops);
         let (hidden, mask) = dropout::of_tokens(tokens, self.latent());
@@ -216,7 +216,7 @@ impl Mixture {
 }
 
 /// `log softmax(W_π g)`, `[N, K]`, in the type of sums.
-pub(super) fn log_prior(prior: &Linear, hidden: Floats, precision: Precision, ops: ContextOps) -> Floats {
+pub(super) fn log_prior(prior: &Linear, hidden: Floats, precision: Precision, ops: ContextPath) -> Floats {
     let weight = Floats::from(value(&prior.weight));
     let dtype = wide(weight.dtype());
     log_softmax(ops.product(hidden.cast(dtype), weight.cast(dtype), precision))
@@ -228,7 +228,7 @@ pub struct MixedBefore;
 impl ContextKind<Mixture> for MixedBefore {
     const HAS_PRIORS: bool = true;
 
-    fn contexts(mixture: &Mixture, tokens: Tokens, precision: Precision, ops: ContextOps) -> Contexts {
+    fn contexts(mixture: &Mixture, tokens: Tokens, precision: Precision, ops: ContextPath) -> Contexts {
         let (latent, log_prior) = mixture.latent_and_log_prior(tokens, precision, ops);
         let mixed = ops.mix(log_prior.clone().exp(), ops.latent(latent));
         Contexts {
@@ -249,7 +249,7 @@ impl ContextKind<Mixture> for MixedAfter {
         mixture.components
     }
 
-    fn contexts(mixture: &Mixture, tokens: Tokens, precision: Precision, ops: ContextOps) -> Contexts {
+    fn contexts(mixture: &Mixture, tokens: Tokens, precision: Precision, ops: ContextPath) -> Contexts {
         let (latent, log_prior) = mixture.latent_and_log_prior(tokens, precision, ops);
         Contexts {
             contexts: ContextSource::Latent(latent),

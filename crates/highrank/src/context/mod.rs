@@ -6,7 +6,7 @@
 //! the hidden state.
 
 mod connection;
-mod context_ops;
+mod context_path;
 mod direct;
 mod dropout;
 mod facets;
@@ -29,7 +29,7 @@ pub(crate) use tokens::Tokens;
 
 use burn::module::{Content, DisplaySettings, Module, ModuleDisplay};
 use burn::tensor::{Device, Tensor};
-pub(crate) use context_ops::ContextOps;
+pub(crate) use context_path::ContextPath;
 use highrank_kernels::Precision;
 use serde::{Deserialize, Serialize};
 
@@ -45,8 +45,8 @@ pub use crate::ops::{Activation, UnknownActivation};
 //
 // It hands the sweep a `ContextSource`. `Given` is a tensor of all tokens; of `Latent` and `Gated` the sweep makes the
 // contexts block by block. A context that is made there in another way needs a variant of its own in `ops/likelihood.rs`, and
-// its part in `likelihood/portable/` (chunk, gradients), `backends/flex/` (call, contexts), `backends/cube/sweep.rs` and
-// `shard/sweep.rs`.
+// its part in `likelihood/portable/` (chunk, gradients), `backends/flex/` (call, contexts, few_dimensions), `backends/cube/sweep.rs`
+// and `shard/` (head, sweep).
 kind::contexts! {
     Direct(DirectConfig, Direct): direct::Direct, "One context, the hidden state itself, `h = g`.";
     MixtureOfContexts(MixtureConfig, Mixture): mixture::MixedBefore, "Mixture of Contexts: one context `Σ_k π_k h_k`, mixed before the softmax. Higher capacity, but the rank bound of a softmax (Yang et al., ICLR 2018, section 3.1, baseline).";

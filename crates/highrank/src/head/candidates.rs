@@ -13,7 +13,7 @@ use highrank_kernels::precision::wide;
 
 use super::output::OutputHead;
 use crate::checks::TensorChecks;
-use crate::context::{ContextOps, Tokens};
+use crate::context::{ContextPath, Tokens};
 use crate::error::{HeadError, OrPanic, at_least_one, expect_shape};
 use crate::likelihood::portable;
 use crate::logit_map::LogitMapConfig;
@@ -134,7 +134,7 @@ impl OutputHead {
         let tokens = shape.iter().product::<usize>() / width;
         let listed =
             ListedWords::new(candidates.reshape([tokens, width]), &[], self.vocab(), self.bias()?, false)?;
-        let (input, _) = self.likelihood(Tokens::all(hidden), ContextOps::Composed)?;
+        let (input, _) = self.likelihood_input(Tokens::all(hidden), ContextPath::Composed)?;
         let (components, [_, d], sums) = (input.components(), input.weight.dims(), input.wide());
         let ids = listed.ids().reshape([tokens * width]);
 

@@ -3,7 +3,7 @@
 use burn::tensor::Tensor;
 
 use super::output::OutputHead;
-use crate::context::{ContextOps, Tokens};
+use crate::context::{ContextPath, Tokens};
 use crate::error::OrPanic;
 use crate::loss::Distribution;
 
@@ -24,7 +24,7 @@ impl OutputHead {
         let checks = self.check(&hidden).or_panic("distribution");
         self.has_common_logits("distribution").or_panic("distribution");
         let head = self.clone();
-        let likelihood = move |tokens| Ok(head.likelihood(tokens, ContextOps::Native)?.0);
+        let likelihood = move |tokens| Ok(head.likelihood_input(tokens, ContextPath::Native)?.0);
         let tokens = Tokens::all(hidden.detach());
         Distribution::new(tokens, [self.vocab(), self.rows()], checks, likelihood)
     }

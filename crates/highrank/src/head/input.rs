@@ -6,11 +6,11 @@ use highrank_kernels::Floats;
 
 use super::output::OutputHead;
 use crate::checks::TensorChecks;
-use crate::context::{ContextOps, Contexts, Tokens};
+use crate::context::{ContextPath, Contexts, Tokens};
 use crate::error::{HeadError, expect_shape};
 use crate::likelihood::{self, default_memory_budget, memory_budget, portable};
 use crate::loss::{check_hidden, is_cpu};
-use crate::ops::{Likelihood, MASKING_BIAS, Prediction};
+use crate::ops::{LikelihoodInput, MASKING_BIAS, Prediction};
 
 impl OutputHead {
     /// Checks that parameters, settings and hidden states fit each other.
@@ -37,20 +37,20 @@ impl OutputHead {
     }
 
     /// The likelihood's inputs for checked tokens, and `log π` of their latent contexts, `[N, K]`, where there are any.
-    pub(crate) fn likelihood(
+    pub(crate) fn likelihood_input(
         &self,
         tokens: Tokens,
-        ops: ContextOps,
-    ) -> Result<(Likelihood, Option<Tensor<2>>), HeadError> {
+        ops: ContextPath,
+    ) -> Result<(LikelihoodInput, Option<Tensor<2>>), HeadError> {
         let weight = self.decoder.matrix()?;
         let default_budget = match ops {
-            ContextOps::Composed => default_memory_budget(&weight),
-            ContextOps::Native => memory_budget(&weight),
+            ContextPath::Composed => default_memory_budget(&weight),
+            ContextPath::Native => memory_budget(&weight),
         };
         let tokens = tokens.with_latent_mask(self.latent_mask.clone());
         let Contexts { contexts, log_prior, component_log_prior } =
             self.context.of_tokens(tokens, self.precision, ops);
-        let input = Likelihood {
+        let input = LikelihoodInput {
             contexts,
             log_prior,
             bias: self.decoder.masked_bias(&weight).map(Floats::from),
@@ -110,8 +110,8 @@ impl OutputHead {
     fn inputs<const D: usize>(&self, hidden: Tensor<D>, differentiable: bool) -> Result<Inputs, HeadError> {
         self.check(&hidden)?;
         let native = is_cpu(&hidden.device()) && !(differentiable && self.is_tracked(&hidden));
-        let ops = if native { ContextOps::Native } else { ContextOps::Composed };
-        let (likelihood, _) = self.likelihood(Tokens::all(hidden), ops)?;
+        let ops = if native { ContextPath::Native } else { ContextPath::Composed };
+        let (likelihood, _) = self.likelihood_input(Tokens::all(hidden), ops)?;
         Ok(Inputs { likelihood, native })
     }
 }
@@ -120,14 +120,14 @@ const TENSOR: &str = "a tensor was asked for";
 
 /// The likelihood's inputs for a prediction.
 pub(crate) struct Inputs {
-    pub(super) likelihood: Likelihood,
+    pub(super) likelihood: LikelihoodInput,
     /// Whether the device's own operations predict, through which no gradient flows.
     pub(super) native: bool,
 }
 
 impl Inputs {
     /// Of a likelihood, by the device's own operations where it has any.
-    pub(crate) fn of(likelihood: Likelihood) -> Self {
+    pub(crate) fn of(likelihood: LikelihoodInput) -> Self {
         Self { likelihood, native: true }
     }
 

@@ -4,7 +4,7 @@ use burn::tensor::{Int, Tensor};
 use highrank_kernels::Ints;
 
 use super::output::OutputHead;
-use crate::context::{ContextOps, Tokens};
+use crate::context::{ContextPath, Tokens};
 use crate::error::{HeadError, expect_shape};
 use crate::likelihood::portable;
 use crate::loss::{leading, of_targets, validate_targets};
@@ -32,7 +32,7 @@ impl OutputHead {
         let checks = self.check(&hidden)?;
         expect_shape("targets", &targets.dims(), &shape, "as the hidden state says")?;
         checks.device("targets", &targets.device())?;
-        let (input, _) = self.likelihood(Tokens::all(hidden), ContextOps::Composed)?;
+        let (input, _) = self.likelihood_input(Tokens::all(hidden), ContextPath::Composed)?;
         let words = targets.reshape([input.tokens()]);
         validate_targets(&words, self.decoder.vocab)?;
         let words = Ints::from(words);

@@ -3,9 +3,11 @@
 use burn::tensor::{Int, Tensor};
 
 use super::output::OutputHead;
-use crate::context::ContextOps;
+use crate::context::ContextPath;
 use crate::error::{HeadError, OrPanic};
-use crate::loss::{Loss, LossOptions, TargetDistribution, check_targets, leading, of_counted, of_targets};
+use crate::loss::{
+    Loss, LossOptions, TargetDistribution, check_targets, leading, loss_of_counted, of_targets,
+};
 
 impl OutputHead {
     /// Mean of the tokens' negative log-likelihoods in nats, `−(1/N) Σ_n log P(y_n)`.
@@ -81,12 +83,12 @@ impl OutputHead {
         targets: Tensor<T, Int>,
         options: &LossOptions,
     ) -> Result<Loss<T>, HeadError> {
-        of_counted(
+        loss_of_counted(
             targets,
             options,
             self.vocab(),
             || self.bias(),
-            |counted| self.likelihood(counted.of_hidden(hidden), ContextOps::Native),
+            |counted| self.likelihood_input(counted.of_hidden(hidden), ContextPath::Native),
         )
     }
 

@@ -4,7 +4,7 @@ use burn::tensor::{Int, Tensor};
 
 use super::input::with_last;
 use super::output::OutputHead;
-use crate::context::{ContextOps, Tokens};
+use crate::context::{ContextPath, Tokens};
 use crate::error::{HeadError, OrPanic};
 use crate::likelihood::{self, Beside};
 use crate::loss::{ListedWords, check_words, read};
@@ -121,7 +121,7 @@ impl OutputHead {
         hidden: impl FnOnce(&ListedWords) -> Tokens,
     ) -> Result<(Tensor<2>, Option<Tensor<2>>), HeadError> {
         let listed = ListedWords::new(words, &options.ignored, self.vocab(), self.bias()?, read_back)?;
-        let (input, _) = self.likelihood(hidden(&listed), ContextOps::Native)?;
+        let (input, _) = self.likelihood_input(hidden(&listed), ContextPath::Native)?;
         let ids = listed.ids();
         let [tokens, width] = ids.dims();
         if width == 1 && !options.entropy {

@@ -1,7 +1,7 @@
 //! What a backend may compute of the likelihood by kernels of its own.
 
 use super::portable;
-use crate::ops::{Floats, Gradients, Ints, Kernels, Likelihood, Objective, Prediction, Scores, Wanted};
+use crate::ops::{Floats, Gradients, Ints, Kernels, LikelihoodInput, Objective, Prediction, Scores, Wanted};
 
 /// The likelihood inside one backend. No call is tracked.
 ///
@@ -13,7 +13,7 @@ pub trait LikelihoodKernels: Kernels {
     /// Tensors may have any float type; results have the [type of sums](crate::ops::wide). Targets are words of the vocabulary.
     /// The upstream gradient does not depend on the losses, so one pass computes both.
     fn score(
-        input: Likelihood<Floats<Self>>,
+        input: LikelihoodInput<Floats<Self>>,
         objective: Objective<Floats<Self>, Ints<Self>>,
         gradient: Option<(Floats<Self>, Wanted)>,
     ) -> (Scores<Floats<Self>>, Gradients<Floats<Self>>) {
@@ -22,7 +22,7 @@ pub trait LikelihoodKernels: Kernels {
 
     /// What is predicted of every token; a tensor in the [type of sums](crate::ops::wide), if one was asked
     /// for.
-    fn predict(input: Likelihood<Floats<Self>>, prediction: Prediction<'_>) -> Option<Floats<Self>> {
+    fn predict(input: LikelihoodInput<Floats<Self>>, prediction: Prediction<'_>) -> Option<Floats<Self>> {
         portable::predict(&input, prediction)
     }
 }

@@ -4,7 +4,7 @@ use burn::backend::Backend;
 use burn::tensor::DType;
 use highrank_kernels::{Bools, Floats, Ints};
 
-use crate::ops::{Likelihood, MASKING_BIAS, is_cpu};
+use crate::ops::{LikelihoodInput, MASKING_BIAS, is_cpu};
 
 /// Which words of the vocabulary count.
 ///
@@ -35,7 +35,7 @@ pub(crate) struct Masked<B: Backend> {
 
 impl<B: Backend> Vocabulary<B> {
     /// Where reading back costs nothing, it is found out whether there are masked words; elsewhere there might be.
-    pub(crate) fn new(input: &Likelihood<Floats<B>>) -> Self {
+    pub(crate) fn new(input: &LikelihoodInput<Floats<B>>) -> Self {
         let size = input.vocab();
         let Some(bias) = &input.bias else { return Self { bias: None, masked: None, size } };
         let bias = bias.clone().reshape([1, size]);

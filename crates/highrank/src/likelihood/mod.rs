@@ -17,7 +17,7 @@
 //! * A weighted sum when tracked: three products. Its token weights are known in the forward pass, so the gradients are
 //!   made there and the backward pass only scales them.
 //! * By token when tracked: four, because any upstream gradient may come; the backward pass recomputes each chunk.
-//! * Memory beyond inputs and gradients: a few chunks of at most [`chunk_bytes`](Likelihood::chunk_bytes) bytes each,
+//! * Memory beyond inputs and gradients: a few chunks of at most [`chunk_bytes`](LikelihoodInput::chunk_bytes) bytes each,
 //!   whatever `N` and `K`, but never less than one token (`K·V` logits). The contexts of a mixture are made from the
 //!   hidden states a block of tokens at a time ([`ContextSource::Latent`](crate::ops::ContextSource::Latent)) and made
 //!   again where a backward pass comes later, so they are not stored either.
@@ -60,7 +60,7 @@ use burn::backend::{Dispatch, TensorMetadata};
 use burn::tensor::Tensor;
 use highrank_kernels::{Bools, Floats, Ints};
 
-use crate::ops::{Likelihood, LossCall, Objective, Prediction, Scores, Targets, is_cpu};
+use crate::ops::{LikelihoodInput, LossCall, Objective, Prediction, Scores, Targets, is_cpu};
 
 /// The loss of an objective in nats, differentiable: with weights `Σ_n w_n loss_n`, `[1]`, and otherwise the loss of each token,
 /// `[N]`; and its statistics. Results are in f32, or f64 if the inputs are.
@@ -70,7 +70,7 @@ use crate::ops::{Likelihood, LossCall, Objective, Prediction, Scores, Targets, i
 /// # Panics
 /// If tensors do not fit each other. On CPU backends, if a word is outside of the vocabulary; on others such a token's loss
 /// is NaN. If target distributions or a teacher's probabilities are tracked: they are constants of the loss.
-pub fn loss(input: Likelihood, mut objective: Objective, weights: Option<Tensor<1>>) -> Scores {
+pub fn loss(input: LikelihoodInput, mut objective: Objective, weights: Option<Tensor<1>>) -> Scores {
     let mut weights = weights.map(Floats::from);
     let outside = match is_cpu::<Dispatch>(&input.weight.device()) {
         true => None,
@@ -103,7 +103,7 @@ pub struct Beside {
 ///
 /// # Panics
 /// If tensors do not fit each other, or on CPU backends, if a word is outside of the vocabulary.
-pub fn listed(input: Likelihood, ids: Ints, beside: Beside) -> Floats {
+pub fn listed(input: LikelihoodInput, ids: Ints, beside: Beside) -> Floats {
     let (device, dtype) = (input.weight.device(), input.wide());
     let factors = Floats::zeros(ids.dims::<2>(), &device, dtype);
     let factor = |is_asked: bool| is_asked.then(|| Floats::zeros([input.tokens()], &device, dtype));
@@ -116,7 +116,7 @@ pub fn listed(input: Likelihood, ids: Ints, beside: Beside) -> Floats {
 }
 
 /// The scores, [weighted](Scores::weighted), by the device's native operations where it has them.
-fn scores(input: Likelihood, objective: Objective, weights: Option<Floats>) -> Scores {
+fn scores(input: LikelihoodInput, objective: Objective, weights: Option<Floats>) -> Scores {
     match has_kernels(&input.weight.primitive().device()) {
         true => {
             let parts = objective.parts();
@@ -129,7 +129,7 @@ fn scores(input: Likelihood, objective: Objective, weights: Option<Floats>) -> S
 
 /// What is predicted of every token, by the device's native operations where it has them; a tensor, if one was asked for. No
 /// gradient flows through it: what is to be differentiated is [composed](portable::log_probs).
-pub(crate) fn predict(input: Likelihood, prediction: Prediction<'_>) -> Option<Floats> {
+pub(crate) fn predict(input: LikelihoodInput, prediction: Prediction<'_>) -> Option<Floats> {
     match has_kernels(&input.weight.device()) {
         true => <Dispatch as OutputOps>::predict(input, prediction).map(Floats::new),
         false => portable::predict(&input, prediction),
@@ -137,7 +137,7 @@ pub(crate) fn predict(input: Likelihood, prediction: Prediction<'_>) -> Option<F
 }
 
 /// The tokens that name a word outside of the vocabulary, `[N]`, found without reading anything back.
-fn outside(input: &Likelihood, targets: &Targets) -> Bools {
+fn outside(input: &LikelihoodInput, targets: &Targets) -> Bools {
     let vocab = input.vocab() as i64;
     let is_outside = |words: &Ints| words.below(0).or(words.at_least(vocab));
     let words = is_outside(targets.words());

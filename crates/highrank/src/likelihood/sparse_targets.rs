@@ -4,7 +4,7 @@ use burn::backend::Backend;
 use highrank_kernels::{Floats, Ints};
 
 use super::mask::Vocabulary;
-use crate::ops::{Kernels, Likelihood, Objective, Targets};
+use crate::ops::{Kernels, LikelihoodInput, Objective, Targets};
 
 /// The weighted distribution `w q̃ = w ((1 − ε) q + ε/V')` that a token's log-probabilities are scored against, without its zeros and
 /// without the `[N, V]` tensor:
@@ -29,7 +29,7 @@ pub(crate) struct SparseTargets<B: Backend> {
 impl<B: Kernels> SparseTargets<B> {
     /// None if the targets are distributions over all words, of whatever kind.
     pub(crate) fn new(
-        input: &Likelihood<Floats<B>>,
+        input: &LikelihoodInput<Floats<B>>,
         objective: &Objective<Floats<B>, Ints<B>>,
         vocabulary: &Vocabulary<B>,
     ) -> Option<Self> {

@@ -128,7 +128,7 @@ macro_rules! cpu_maps {
             ///
             /// # Panics
             /// If the number of parameters is not the function's.
-            pub(crate) fn new(function: MapFunction, params: &'a [T]) -> Self {
+            pub(crate) fn new(function: LogitMapConfig, params: &'a [T]) -> Self {
                 assert_eq!(params.len(), function.num_params(), "likelihood: packed parameters of {function:?}");
                 let body = match function.plain() {
                     $(PlainMap::$Map(map) => CpuMapBody::$Map(OnCpu::on_cpu(map, params)),)+

@@ -34,7 +34,7 @@ macro_rules! gpu_maps {
             )?)+
         }
 
-        impl MapFunction {
+        impl LogitMapConfig {
             /// The map as kernels know it, and its numbers; `None` for a map that takes the portable path.
             pub(crate) fn on_gpu(self) -> Option<(GpuMap, MapNumbers)> {
                 match self.plain() {

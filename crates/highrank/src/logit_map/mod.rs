@@ -32,9 +32,6 @@ pub(crate) use gpu::{MapNumbers, MapNumbersLaunch};
 
 pub use plif::MAX_KNOTS;
 
-/// What kernels know of a map.
-pub(crate) type MapFunction = LogitMapConfig;
-
 // A map is one file and one line here. The file holds the formula, the module with its parameters, the configuration's fields
 // and their ranges, the bodies and the tests: `contract.rs`, `cpu.rs` and `gpu.rs` say what it provides, and `soft_cap.rs` is
 // a short example. One body is elsewhere: that of the gradient of PLIF's table on GPUs, in `backends/cube/pieces.rs`. A map

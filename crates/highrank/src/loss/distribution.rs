@@ -6,10 +6,10 @@ use std::sync::Arc;
 use crate::checks::TensorChecks;
 use crate::context::Tokens;
 use crate::error::{HeadError, expect_shape};
-use crate::ops::Likelihood;
+use crate::ops::LikelihoodInput;
 
 /// What makes a likelihood of tokens.
-type OfTokens = dyn Fn(Tokens) -> Result<Likelihood, HeadError> + Send + Sync;
+type OfTokens = dyn Fn(Tokens) -> Result<LikelihoodInput, HeadError> + Send + Sync;
 
 /// A head's distributions over the vocabulary for a run of tokens, as constants: made by
 /// [`OutputHead::distribution`](crate::OutputHead::distribution), for
@@ -33,7 +33,7 @@ impl Distribution {
         tokens: Tokens,
         [vocab, rows]: [usize; 2],
         checks: TensorChecks,
-        likelihood: impl Fn(Tokens) -> Result<Likelihood, HeadError> + Send + Sync + 'static,
+        likelihood: impl Fn(Tokens) -> Result<LikelihoodInput, HeadError> + Send + Sync + 'static,
     ) -> Self {
         Self { tokens, likelihood: Arc::new(likelihood), vocab, rows, checks }
     }
@@ -58,7 +58,7 @@ impl Distribution {
     }
 
     /// What its distributions for some of its tokens depend on, as constants.
-    pub(super) fn of(&self, tokens: Tokens) -> Result<Likelihood, HeadError> {
+    pub(super) fn of(&self, tokens: Tokens) -> Result<LikelihoodInput, HeadError> {
         Ok((self.likelihood)(tokens)?.map(|tensor| tensor.detach()))
     }
 }

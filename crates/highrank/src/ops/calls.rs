@@ -9,14 +9,14 @@ use burn::backend::{
 use highrank_kernels::{Floats, Ints};
 
 use super::latent::LatentArgs;
-use super::likelihood::Likelihood;
+use super::likelihood::LikelihoodInput;
 use super::objective::Objective;
 
 /// Arguments of the likelihood.
 #[derive(Debug, Clone)]
 pub struct LossCall<B: Backend> {
     /// All that it depends on but the targets.
-    pub input: Likelihood<Floats<B>>,
+    pub input: LikelihoodInput<Floats<B>>,
     /// What it is scored against, and how.
     pub objective: Objective<Floats<B>, Ints<B>>,
     /// `w`, `[N]`: the loss is `Σ_n w_n loss_n`. `None`: a loss for each token.
@@ -27,7 +27,7 @@ pub struct LossCall<B: Backend> {
 pub type LatentCall<B> = LatentArgs<Floats<B>>;
 
 /// Arguments of a prediction.
-pub type PredictionCall<B> = Likelihood<Floats<B>>;
+pub type PredictionCall<B> = LikelihoodInput<Floats<B>>;
 
 impl<B: Backend> LossCall<B> {
     /// The same call with each tensor changed by one of the functions.

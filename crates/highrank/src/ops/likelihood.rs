@@ -8,7 +8,7 @@ use highrank_kernels::{Floats, Precision};
 use super::gated::{GATES, GatedArgs, GatedInputs};
 use super::inputs::per_input;
 use super::latent::{LatentArgs, LatentWanted};
-use crate::logit_map::MapFunction;
+use crate::logit_map::LogitMapConfig;
 
 /// The contexts `h_k` of a run of tokens, or what they are made of.
 #[derive(Debug, Clone)]
@@ -34,7 +34,7 @@ impl<F> ContextSource<F> {
 
 /// Everything the likelihood of a run of tokens depends on, except the targets.
 #[derive(Debug, Clone)]
-pub struct Likelihood<F = Floats> {
+pub struct LikelihoodInput<F = Floats> {
     /// `h_k`, or what they are made of.
     pub contexts: ContextSource<F>,
     /// `log π_k`, shape `[N, K]`; `None` means one component of prior 1.
@@ -44,7 +44,7 @@ pub struct Likelihood<F = Floats> {
     /// `b`, shape `[V]`; `None` means 0. −∞ masks a word: it has probability 0, whatever `f`.
     pub bias: Option<F>,
     /// `f`.
-    pub map: MapFunction,
+    pub map: LogitMapConfig,
     /// Parameters of `f`, packed as the map's type in [`logit_map`](crate::logit_map) says; `None` if it has none.
     pub map_params: Option<F>,
     /// `τ`, which divides the mapped logits of every component; priors stay as they are.
@@ -56,10 +56,10 @@ pub struct Likelihood<F = Floats> {
     pub precision: Precision,
 }
 
-impl<F> Likelihood<F> {
+impl<F> LikelihoodInput<F> {
     /// The same likelihood with each tensor changed by `f`.
-    pub fn map<G>(self, mut f: impl FnMut(F) -> G) -> Likelihood<G> {
-        Likelihood {
+    pub fn map<G>(self, mut f: impl FnMut(F) -> G) -> LikelihoodInput<G> {
+        LikelihoodInput {
             contexts: self.contexts.map(&mut f),
             log_prior: self.log_prior.map(&mut f),
             weight: f(self.weight),
@@ -92,7 +92,7 @@ impl<F> Likelihood<F> {
     }
 }
 
-impl<B: Backend> Likelihood<Floats<B>> {
+impl<B: Backend> LikelihoodInput<Floats<B>> {
     /// `K`.
     pub fn components(&self) -> usize {
         self.log_prior.as_ref().map_or(1, |prior| prior.shape()[1])
@@ -183,13 +183,13 @@ per_input! {
         latent_weight,
         /// Of the latent layer's bias, `[K·d]`.
         latent_bias,
-        /// Of [`Likelihood::log_prior`], `[N, K]`.
+        /// Of [`LikelihoodInput::log_prior`], `[N, K]`.
         log_prior,
-        /// Of [`Likelihood::weight`], `[V, d]`.
+        /// Of [`LikelihoodInput::weight`], `[V, d]`.
         weight,
-        /// Of [`Likelihood::bias`], `[V]`.
+        /// Of [`LikelihoodInput::bias`], `[V]`.
         bias,
-        /// Of [`Likelihood::map_params`].
+        /// Of [`LikelihoodInput::map_params`].
         map_params,
         ..
         /// Of contexts with gates.

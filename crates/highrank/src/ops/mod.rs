@@ -5,7 +5,7 @@
 //!   portable ones of [`latent`] and [`mix`]. What it computes for the likelihood is
 //!   [`LikelihoodKernels`](crate::likelihood::LikelihoodKernels), and what users' tensors pass through is
 //!   [`OutputOps`](crate::likelihood::OutputOps).
-//! * [`Likelihood`], [`LatentArgs`] and their gradients: generic over the type of a tensor,
+//! * [`LikelihoodInput`], [`LatentArgs`] and their gradients: generic over the type of a tensor,
 //!   so the same data describe a call on users' tensors, on one backend's, or in the queue of Burn's fusion.
 
 mod activation;
@@ -20,7 +20,7 @@ pub mod mix;
 mod objective;
 mod predict;
 
-pub(crate) use crate::logit_map::MapFunction;
+pub(crate) use crate::logit_map::LogitMapConfig;
 pub use activation::{Activation, UnknownActivation};
 pub use calls::{LatentCall, LossCall, PredictionCall};
 pub use device::is_cpu;
@@ -29,7 +29,7 @@ pub use gated::{GatedArgs, GatedGradients, GatedInputs, GatedWanted};
 pub use highrank_kernels::precision::wide;
 pub use highrank_kernels::{Floats, Ints, Precision};
 pub use latent::{LatentArgs, LatentGradients, LatentInputs, LatentMask, LatentWanted};
-pub use likelihood::{ContextSource, Gradients, Likelihood, PerInput, Wanted, runs};
+pub use likelihood::{ContextSource, Gradients, LikelihoodInput, PerInput, Wanted, runs};
 pub use objective::{MASKING_BIAS, Objective, Scores, Statistic, Targets};
 pub use predict::{Draw, Drawn, LogProbs, Prediction};
 

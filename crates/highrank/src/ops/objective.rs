@@ -6,7 +6,7 @@ use burn::backend::Backend;
 use highrank_kernels::{Floats, Ints};
 
 use super::divergence::Divergence;
-use super::likelihood::Likelihood;
+use super::likelihood::LikelihoodInput;
 
 /// What the log-probabilities are scored against.
 #[derive(Debug, Clone)]
@@ -43,7 +43,7 @@ pub enum Targets<F = Floats, I = Ints> {
         /// The words whose `−log P(y)` is the token's nll, shape `[N]`.
         words: I,
         /// What the distribution depends on, for the same N tokens. Constants.
-        teacher: Box<Likelihood<F>>,
+        teacher: Box<LikelihoodInput<F>>,
         /// How the two are compared.
         divergence: Divergence,
     },

@@ -14,7 +14,7 @@ use crate::head::{
 };
 use crate::likelihood::{self, draw_in_order};
 use crate::loss::{in_wide_integers, leading};
-use crate::ops::{Draw, Drawn, Likelihood, LogProbs, Prediction};
+use crate::ops::{Draw, Drawn, LikelihoodInput, LogProbs, Prediction};
 use crate::{BeamSearch, BeamState, Hypothesis, LiveHypotheses, Sampling, TopK};
 
 /// Words of each token with their log-probabilities, most probable first.
@@ -233,7 +233,7 @@ impl ShardedHead {
     }
 }
 
-fn constants(input: Likelihood) -> Likelihood {
+fn constants(input: LikelihoodInput) -> LikelihoodInput {
     input.map(|tensor| tensor.detach())
 }
 

@@ -11,7 +11,7 @@ use crate::likelihood::{self, Beside};
 use crate::loss::{
     CountedTokens, ListedWords, Loss, LossOptions, check_targets, check_words, leading, of_targets, reduced,
 };
-use crate::ops::{Likelihood, Objective, Scores, Statistic, Targets, wide};
+use crate::ops::{LikelihoodInput, Objective, Scores, Statistic, Targets, wide};
 use crate::{LogProbOptions, TokenLogProbs};
 
 /// What the words of all ranks have together.
@@ -242,7 +242,7 @@ impl ShardedHead {
 }
 
 /// 0 of every token, `[N, 1]`, of a rank all of whose words are masked. As part of the graph: its backward pass is a step of all ranks.
-fn nothing(input: Likelihood, share: Option<Tensor<2>>) -> Tensor<2> {
+fn nothing(input: LikelihoodInput, share: Option<Tensor<2>>) -> Tensor<2> {
     let log_prior = share.or(input.log_prior.map(Floats::tensor));
     log_prior.expect("priors or a share").sum_dim(1) * 0.0
 }

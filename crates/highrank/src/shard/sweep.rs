@@ -8,12 +8,12 @@ use super::exchange::{gathered, shared, total, tracked};
 use super::group::ShardError;
 use super::head::ShardedHead;
 use crate::OutputHead;
-use crate::context::{ContextOps, Tokens};
+use crate::context::{ContextPath, Tokens};
 use crate::error::HeadError;
 use crate::likelihood::{self, Beside};
 use crate::loss::safe_words;
 use crate::math::{log_softmax_and_normaliser, log_sum_exp_dim};
-use crate::ops::{ContextSource, Likelihood, MASKING_BIAS, wide};
+use crate::ops::{ContextSource, LikelihoodInput, MASKING_BIAS, wide};
 
 /// The log normaliser of a rank all of whose words are masked: far below any other, and finite.
 pub(super) const NO_WORD: f64 = -1e30;
@@ -35,7 +35,7 @@ pub(super) struct Swept {
     /// `LSE^r` of this rank, `[N, K]`.
     own: Tensor<2>,
     /// Of rows `[N·K]`, each a softmax over this rank's words.
-    rows: Likelihood,
+    rows: LikelihoodInput,
 }
 
 impl Swept {
@@ -48,7 +48,7 @@ impl Swept {
 /// This rank's words as those of a head over them alone. The priors of its components are what all of this rank's words have of
 /// each.
 pub(super) struct OwnWords {
-    pub(super) input: Likelihood,
+    pub(super) input: LikelihoodInput,
     /// The logarithm of what they have of a single component, which `input` leaves out, `[N, 1]`.
     pub(super) share: Option<Tensor<2>>,
 }
@@ -69,7 +69,7 @@ impl ShardedHead {
         self.check_head()?;
         let [count, width] = words.dims();
         let head = self.with_common_mask(tokens.leading())?;
-        let (input, component_log_prior) = head.likelihood(tokens, ContextOps::Native)?;
+        let (input, component_log_prior) = head.likelihood_input(tokens, ContextPath::Native)?;
         let (rank, components) = (self.group().rank(), input.components());
         let log_prior = input.log_prior.clone().map(Floats::tensor::<2>);
         let rows = self.rows_of(input);
@@ -131,7 +131,7 @@ impl ShardedHead {
             [_, 1] => OwnWords { input: swept.rows.clone(), share: Some(log_prior) },
             _ => {
                 let log_prior = Some(log_prior.into());
-                OwnWords { input: Likelihood { log_prior, ..swept.rows.clone() }, share: None }
+                OwnWords { input: LikelihoodInput { log_prior, ..swept.rows.clone() }, share: None }
             }
         }
     }
@@ -154,10 +154,10 @@ impl ShardedHead {
 
     /// The rows of logits as tokens of one component each. What all ranks have alike has a gradient that is summed over ranks, in
     /// one exchange.
-    fn rows_of(&self, input: Likelihood) -> Likelihood {
+    fn rows_of(&self, input: LikelihoodInput) -> LikelihoodInput {
         let (dtype, [_, d]) = (input.wide(), input.weight.dims());
         let contexts = match input.contexts {
-            ContextSource::Latent(args) => ContextOps::Native.latent(args),
+            ContextSource::Latent(args) => ContextPath::Native.latent(args),
             ContextSource::Given(contexts) => contexts,
             ContextSource::Gated(_) => unreachable!("a head with gates is refused"),
         };
@@ -175,7 +175,7 @@ impl ShardedHead {
             }
         };
         let contexts = ContextSource::Given(contexts.into());
-        Likelihood { contexts, map_params, log_prior: None, ..input }
+        LikelihoodInput { contexts, map_params, log_prior: None, ..input }
     }
 
     /// The head with one mask of latent dropout on all ranks.

@@ -25,7 +25,7 @@ pub use few_columns::FewColumns;
 pub use lanes::{BLOCK, LANES};
 pub use matrix::{Factor, Matrix};
 pub use panels::Panels;
-pub use product::multiply_rounded;
+pub use product::multiply;
 pub use real::{Real, sigmoid, softplus, softplus_and_sigmoid, tanh};
 pub use rounding::{as_short, shorten};
 pub use threads::{share, share_with};

@@ -270,7 +270,7 @@ fn add<T: Real, S: Simd, const H: usize>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::multiply_rounded;
+    use crate::cpu::multiply;
 
     /// Rows and sizes at which one, some and all of the registers, blocks and panels are in use.
     const ROWS: [usize; 9] = [1, 2, 3, 5, 7, 11, 12, 13, 30];
@@ -285,7 +285,7 @@ mod tests {
                 let a = Matrix::new(&a, m, k);
                 for b in [Matrix::new(&b, k, columns), Matrix::new(&b, columns, k).t()] {
                     let mut want = vec![T::ONE; m * columns];
-                    multiply_rounded(&mut want, a, b, true, Precision::Full);
+                    multiply(&mut want, a, b, true, Precision::Full);
                     // All numbers and sums are exact in either precision.
                     for precision in [Precision::Full, Precision::Tf32, Precision::Bf16] {
                         let mut got = vec![T::ONE; m * columns];

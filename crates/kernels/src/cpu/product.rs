@@ -3,7 +3,7 @@
 //! `faer` makes the products of f32 and f64. Each thread computes a part of the result alone, so its kernels keep their
 //! single-thread rate.
 //!
-//! [`multiply_rounded`] rounds the factors first. Where the processor has instructions for bfloat16, they round and multiply.
+//! [`multiply`] rounds the factors first where a precision asks for it. Where the processor has instructions for bfloat16, they round and multiply.
 
 #[cfg(target_arch = "x86_64")]
 use burn::tensor::DType;
@@ -42,7 +42,7 @@ const DEPTH: usize = 512;
 ///
 /// # Panics
 /// If the sizes do not fit.
-pub fn multiply_rounded<'a, 'b, T: Real>(
+pub fn multiply<'a, 'b, T: Real>(
     out: &mut [T],
     a: impl Into<Factor<'a, T>>,
     b: impl Into<Factor<'b, T>>,
@@ -339,6 +339,6 @@ mod tests {
     #[should_panic(expected = "columns of the first, rows of the second")]
     fn sizes_that_do_not_fit_are_refused() {
         let (a, b) = (Matrix::new(&[0.0; 6], 2, 3), Matrix::new(&[0.0; 4], 2, 2));
-        multiply_rounded(&mut [0f32; 4], a, b, false, Precision::Full);
+        multiply(&mut [0f32; 4], a, b, false, Precision::Full);
     }
 }

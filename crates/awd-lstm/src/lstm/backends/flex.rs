@@ -13,8 +13,7 @@ use burn::backend::{Flex, TensorMetadata};
 use burn::tensor::{DType, bf16};
 use burn_flex::FlexTensor;
 use highrank_kernels::cpu::{
-    Buffer, Factor, Matrix, Panels, Real, in_pool, into_contiguous, multiply_rounded, share, sigmoid, slice,
-    tanh,
+    Buffer, Factor, Matrix, Panels, Real, in_pool, into_contiguous, multiply, share, sigmoid, slice, tanh,
 };
 use highrank_kernels::vectorised;
 use highrank_kernels::{Floats, Precision};
@@ -102,7 +101,7 @@ fn forward<T: Real>(args: &LstmArgs<FlexTensor>) -> (FlexTensor, LstmSaved<FlexT
     let mut gates = Buffer::<T>::new(steps * batch * rows);
     let x = Matrix::new(slice::<T>(&args.x), steps * batch, inputs);
     let w_ih = Matrix::new(slice::<T>(&args.w_ih), rows, inputs);
-    multiply_rounded(&mut gates, x, w_ih.t(), false, args.precision);
+    multiply(&mut gates, x, w_ih.t(), false, args.precision);
     let mut cells = Buffer::<T>::new(steps * state);
     let mut packed = Buffer::<T>::new((steps + 1) * state);
     for t in 0..steps {
@@ -190,19 +189,19 @@ fn backward<T: Real>(
     });
     let x = wanted.x.then(|| {
         let mut out = Buffer::<T>::new(steps * batch * inputs);
-        multiply_rounded(&mut out, all, Matrix::new(slice::<T>(&args.w_ih), rows, inputs), false, precision);
+        multiply(&mut out, all, Matrix::new(slice::<T>(&args.w_ih), rows, inputs), false, precision);
         out.into_tensor([steps, batch, inputs])
     });
     let w_ih = wanted.w_ih.then(|| {
         let mut out = Buffer::<T>::new(rows * inputs);
         let x = Matrix::new(slice::<T>(&args.x), steps * batch, inputs);
-        multiply_rounded(&mut out, all.t(), x, false, precision);
+        multiply(&mut out, all.t(), x, false, precision);
         out.into_tensor([rows, inputs])
     });
     let w_hh = wanted.w_hh.then(|| {
         let mut out = Buffer::<T>::new(rows * units);
         let before = hidden_before::<T>(slice(&args.h0), slice(packed));
-        multiply_rounded(&mut out, all.t(), Matrix::new(&before, steps * batch, units), false, precision);
+        multiply(&mut out, all.t(), Matrix::new(&before, steps * batch, units), false, precision);
         if let Some(mask) = &args.hh_mask {
             multiply_by(&mut out, slice(mask));
         }

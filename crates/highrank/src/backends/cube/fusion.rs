@@ -7,8 +7,8 @@ use highrank_kernels::{Floats, Ints, Precision};
 
 use crate::likelihood::{LikelihoodKernels, OutputOps};
 use crate::ops::{
-    Gradients, Kernels, LatentArgs, LatentGradients, LatentWanted, Likelihood, Objective, Scores, Statistic,
-    Wanted, wide,
+    Gradients, Kernels, LatentArgs, LatentGradients, LatentWanted, LikelihoodInput, Objective, Scores,
+    Statistic, Wanted, wide,
 };
 
 impl<B: FusionBackend + LikelihoodKernels> OutputOps for Fusion<B> {}
@@ -61,7 +61,7 @@ impl<B: FusionBackend + Kernels> Kernels for Fusion<B> {
 
 impl<B: FusionBackend + LikelihoodKernels> LikelihoodKernels for Fusion<B> {
     fn score(
-        input: Likelihood<Floats<Self>>,
+        input: LikelihoodInput<Floats<Self>>,
         objective: Objective<Floats<Self>, Ints<Self>>,
         gradient: Option<(Floats<Self>, Wanted)>,
     ) -> (Scores<Floats<Self>>, Gradients<Floats<Self>>) {
@@ -100,7 +100,7 @@ fn of_type<const N: usize>(shapes: [Option<Shape>; N], dtype: DType) -> Vec<(Sha
 
 /// Shapes and types of the scores that a call will make.
 fn scores<B: FusionBackend>(
-    input: &Likelihood<Floats<Fusion<B>>>,
+    input: &LikelihoodInput<Floats<Fusion<B>>>,
     objective: &Objective<Floats<Fusion<B>>, Ints<Fusion<B>>>,
 ) -> Vec<(Shape, DType)> {
     let (tokens, dtype) = (input.tokens(), input.wide());

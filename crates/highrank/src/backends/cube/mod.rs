@@ -37,7 +37,7 @@ use highrank_kernels::{Floats, Ints, Precision};
 
 use crate::likelihood::{LikelihoodKernels, portable};
 use crate::ops::{
-    Gradients, Kernels, LatentArgs, LatentGradients, LatentWanted, Likelihood, Objective, Scores, Wanted,
+    Gradients, Kernels, LatentArgs, LatentGradients, LatentWanted, LikelihoodInput, Objective, Scores, Wanted,
 };
 use sweep::Sweep;
 
@@ -62,7 +62,7 @@ impl Kernels for CubeBackend {
 
 impl LikelihoodKernels for CubeBackend {
     fn score(
-        input: Likelihood<Floats<Self>>,
+        input: LikelihoodInput<Floats<Self>>,
         objective: Objective<Floats<Self>, Ints<Self>>,
         gradient: Option<(Floats<Self>, Wanted)>,
     ) -> (Scores<Floats<Self>>, Gradients<Floats<Self>>) {

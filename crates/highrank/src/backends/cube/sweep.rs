@@ -20,18 +20,18 @@ use crate::likelihood::{SparseTargets, Vocabulary};
 use crate::logit_map::{MapNumbers, MapNumbersLaunch};
 use crate::ops::gated::{COMPONENTS, GATES};
 use crate::ops::{
-    ContextSource, GatedArgs, GatedInputs, Gradients, Likelihood, Objective, Scores, Statistic, Targets,
+    ContextSource, GatedArgs, GatedInputs, Gradients, LikelihoodInput, Objective, Scores, Statistic, Targets,
     Wanted, runs,
 };
 
 /// One call of the likelihood.
 pub(super) struct Sweep {
     /// All but the contexts and the weight in f32.
-    input: Likelihood<Floats<CubeBackend>>,
+    input: LikelihoodInput<Floats<CubeBackend>>,
     /// `W` as the product with the contexts reads it: it is rounded once a call.
     forward: Floats<CubeBackend>,
     /// The input with `W` as the products with gradients read it, and with the precision that is left to those of rounded matrices.
-    backward: Likelihood<Floats<CubeBackend>>,
+    backward: LikelihoodInput<Floats<CubeBackend>>,
     /// `W` as it is, in f32, where words have gates.
     gate_decoder: Option<Floats<CubeBackend>>,
     words: Ints<CubeBackend>,
@@ -123,7 +123,7 @@ fn rows_or_none(tensor: Option<&Floats<CubeBackend>>, range: &Range<usize>, like
 impl Sweep {
     /// None if there are no kernels for the input.
     pub(super) fn new(
-        input: &Likelihood<Floats<CubeBackend>>,
+        input: &LikelihoodInput<Floats<CubeBackend>>,
         objective: &Objective<Floats<CubeBackend>, Ints<CubeBackend>>,
         gradients: bool,
     ) -> Option<Self> {
@@ -178,7 +178,7 @@ impl Sweep {
         Some(Self {
             gate_decoder: has_gates.then(|| input.weight.clone().cast(DType::F32)),
             forward,
-            backward: Likelihood { precision: left, weight: backward, ..input.clone() },
+            backward: LikelihoodInput { precision: left, weight: backward, ..input.clone() },
             words,
             level,
             listed,
@@ -480,7 +480,7 @@ impl Sweep {
 ///
 /// # Panics
 /// If a tensor's shape is not what the others' say.
-fn as_read(input: &Likelihood<Floats<CubeBackend>>) -> Likelihood<Floats<CubeBackend>> {
+fn as_read(input: &LikelihoodInput<Floats<CubeBackend>>) -> LikelihoodInput<Floats<CubeBackend>> {
     let (tokens, components) = (input.tokens(), input.components());
     let contexts = match input.contexts.clone() {
         ContextSource::Given(contexts) => {
@@ -496,7 +496,7 @@ fn as_read(input: &Likelihood<Floats<CubeBackend>>) -> Likelihood<Floats<CubeBac
         ContextSource::Gated(args) => ContextSource::Gated(checked_gates(args, input.weight.shape()[1])),
     };
     let wide = |x: &Option<Floats<CubeBackend>>| x.clone().map(|x| x.cast(DType::F32));
-    Likelihood {
+    LikelihoodInput {
         contexts,
         log_prior: wide(&input.log_prior).map(|x| checked(x, "log-priors", [tokens, components])),
         bias: wide(&input.bias).map(|x| checked(x, "bias", [input.vocab()])),
@@ -531,7 +531,7 @@ fn checked_gates(args: GatedArgs<Floats<CubeBackend>>, d: usize) -> GatedArgs<Fl
 /// # Panics
 /// If words or their factors have not a row for each token.
 fn listed_and_level(
-    input: &Likelihood<Floats<CubeBackend>>,
+    input: &LikelihoodInput<Floats<CubeBackend>>,
     objective: &Objective<Floats<CubeBackend>, Ints<CubeBackend>>,
 ) -> Option<(Option<Floats<CubeBackend>>, Option<Listed>)> {
     let rows_of = |ids: &Ints<CubeBackend>, factors: &Floats<CubeBackend>, what: [&str; 2]| {
@@ -562,7 +562,7 @@ fn listed_and_level(
 /// `W` as the product with the contexts reads it, and as those with gradients do. Only matrices of one type can be
 /// multiplied, so it is in f32 where it does not meet contexts of its own type.
 fn rounded_weights(
-    input: &Likelihood<Floats<CubeBackend>>,
+    input: &LikelihoodInput<Floats<CubeBackend>>,
     gradients: bool,
 ) -> (Floats<CubeBackend>, Floats<CubeBackend>) {
     let weight = &input.weight;

@@ -9,25 +9,21 @@ use highrank_kernels::{Floats, Ints, Precision};
 use crate::likelihood::{LikelihoodKernels, portable};
 use crate::math::log_softmax;
 use crate::ops::{
-    Activation, ContextSource, GatedArgs, GatedInputs, Gradients, LatentArgs, Likelihood, MapFunction,
-    Objective, PerInput, Scores, Statistic, Targets, Wanted,
+    Activation, ContextSource, GatedArgs, GatedInputs, Gradients, LatentArgs, LikelihoodInput,
+    LogitMapConfig, Objective, PerInput, Scores, Statistic, Targets, Wanted,
 };
 
 mod gated;
 mod limits;
 mod misuse;
 
-const PLIF: MapFunction = MapFunction::Plif { knots: 12, bound: 1.5 };
+const PLIF: LogitMapConfig = LogitMapConfig::Plif { knots: 12, bound: 1.5 };
 
-const MAPS: [MapFunction; 6] = [
-    MapFunction::Identity,
-    MapFunction::Sigsoftmax,
-    MapFunction::SoftCap { cap: 2.0 },
-    // Narrower than the logits, so that the outer pieces are reached.
-    PLIF,
-    MapFunction::Plif { knots: 2, bound: 1.5 },
-    MapFunction::Plif { knots: 1, bound: 1.5 },
-];
+/// Every map with a body for kernels. Bounds are narrower than the logits, so that the outer pieces are reached.
+fn maps() -> Vec<LogitMapConfig> {
+    let on_gpu = LogitMapConfig::examples().into_iter().filter(|map| map.on_gpu().is_some());
+    on_gpu.chain([12, 2, 1].map(|knots| LogitMapConfig::Plif { knots, bound: 1.5 })).collect()
+}
 
 const TOKENS: usize = 7;
 const VOCAB: usize = 300;
@@ -62,7 +58,7 @@ impl Masked {
 
 #[derive(Clone, Copy, Debug)]
 struct Case {
-    map: MapFunction,
+    map: LogitMapConfig,
     components: usize,
     masked: Masked,
     temperature: f64,
@@ -80,7 +76,7 @@ struct Case {
 }
 
 impl Case {
-    const fn plain(map: MapFunction, components: usize, masked: Masked) -> Self {
+    const fn plain(map: LogitMapConfig, components: usize, masked: Masked) -> Self {
         Self {
             map,
             components,
@@ -110,7 +106,7 @@ impl Case {
     }
 
     /// More words than units share a row; chunks of three tokens that do not divide the tokens.
-    fn input<B: LikelihoodKernels<Device = CubeDevice>>(&self) -> Likelihood<Floats<B>> {
+    fn input<B: LikelihoodKernels<Device = CubeDevice>>(&self) -> LikelihoodInput<Floats<B>> {
         let (d, d_gate, components) = (5, 3, self.components);
         let [contexts, weight, other] = self.dtypes;
         let bias = values::<B>(tensor([VOCAB], 4)).into_iter().enumerate();
@@ -130,7 +126,7 @@ impl Case {
                 precision: Precision::Full,
             }),
         };
-        Likelihood {
+        LikelihoodInput {
             contexts,
             log_prior: (components > 1).then(|| log_softmax(tensor([TOKENS, components], 2)).cast(other)),
             weight: tensor([VOCAB, d], 3).cast(weight),
@@ -211,7 +207,7 @@ impl Case {
 }
 
 /// Scores and gradients by the kernels.
-fn by_kernels<B>(input: Likelihood<Floats<B>>, objective: Objective<Floats<B>, Ints<B>>) -> Made
+fn by_kernels<B>(input: LikelihoodInput<Floats<B>>, objective: Objective<Floats<B>, Ints<B>>) -> Made
 where
     B: LikelihoodKernels<Device = CubeDevice>,
 {
@@ -220,7 +216,7 @@ where
 
 /// The same without kernels.
 fn by_the_portable_path(
-    input: &Likelihood<Floats<Plain>>,
+    input: &LikelihoodInput<Floats<Plain>>,
     objective: &Objective<Floats<Plain>, Ints<Plain>>,
 ) -> Made {
     Made::new(portable::score(input, objective, Some((tensor([TOKENS], 6), Wanted::ALL))))
@@ -281,7 +277,7 @@ impl Made {
 
 #[test]
 fn kernels_agree_with_the_portable_path_with_and_without_fusion() {
-    for map in MAPS {
+    for map in maps() {
         Case::plain(map, 1, Masked::NoBias).check();
         Case::plain(map, 3, Masked::None).check();
     }
@@ -289,7 +285,7 @@ fn kernels_agree_with_the_portable_path_with_and_without_fusion() {
 
 #[test]
 fn each_option_agrees_with_the_portable_path() {
-    for map in [MapFunction::Identity, PLIF] {
+    for map in [LogitMapConfig::Identity, PLIF] {
         for components in [1, 3] {
             let plain = Case::plain(map, components, Masked::None);
             Case { temperature: 0.4, ..plain }.check();
@@ -306,7 +302,7 @@ fn each_option_agrees_with_the_portable_path() {
 
 #[test]
 fn all_options_together_agree_with_the_portable_path() {
-    for map in MAPS {
+    for map in maps() {
         Case::plain(map, 1, Masked::Some).all_options().check();
         Case::plain(map, 3, Masked::Some).all_options().check();
         for components in [1, 3] {
@@ -324,7 +320,7 @@ fn large_logits_leave_log_probabilities_their_digits() {
     // Sixteenths, so that 8192 more is exact in f32.
     let coarse = |x: Floats<Plain>| x.mul_scalar(16.0).floor().mul_scalar(1.0 / 16.0);
     for components in [1, 3] {
-        let plain = Case::plain(MapFunction::Identity, components, Masked::None);
+        let plain = Case::plain(LogitMapConfig::Identity, components, Masked::None);
         for case in [plain, Case { label_smoothing: 0.1, ..plain }] {
             let made = |shift: f64| {
                 let mut input = case.input();
@@ -341,7 +337,7 @@ fn large_logits_leave_log_probabilities_their_digits() {
 #[test]
 fn masked_words_have_no_gradient() {
     for components in [1, 3] {
-        for map in [MapFunction::SoftCap { cap: 2.0 }, PLIF] {
+        for map in [LogitMapConfig::SoftCap { cap: 2.0 }, PLIF] {
             for case in [
                 Case::plain(map, components, Masked::Some),
                 Case::plain(map, components, Masked::Some).all_options(),
@@ -419,7 +415,7 @@ fn where_every_word_is_masked_nothing_is_left() {
 fn logits_as_low_as_their_type_allows_are_not_masked() {
     for components in [1, 3] {
         let case =
-            Case { temperature: 1e-31, ..Case::plain(MapFunction::Identity, components, Masked::Some) };
+            Case { temperature: 1e-31, ..Case::plain(LogitMapConfig::Identity, components, Masked::Some) };
         case.check();
     }
 }
@@ -427,9 +423,9 @@ fn logits_as_low_as_their_type_allows_are_not_masked() {
 /// Of short numbers: a matrix that enters several products is rounded for all of them at once.
 #[test]
 fn each_matrix_is_rounded_once() {
-    let case = Case::plain(MapFunction::Identity, 3, Masked::None);
+    let case = Case::plain(LogitMapConfig::Identity, 3, Masked::None);
     for precision in [Precision::Tf32, Precision::Bf16] {
-        let input = || Likelihood { precision, ..case.input() };
+        let input = || LikelihoodInput { precision, ..case.input() };
         let want = by_the_portable_path(&input(), &case.objective());
         let (made, launches) = launches(|| by_kernels::<Plain>(input(), case.objective()));
         // A number that rounding cuts may lie on either side of a half.
@@ -465,7 +461,7 @@ fn half_precision_is_multiplied_as_it_is_and_makes_f32() {
 fn contexts_may_come_from_a_latent_layer_of_any_float_type() {
     let dtypes = [DType::F32, DType::F16, DType::BF16];
     for dtype in dtypes.into_iter().filter(|dtype| Plain::supports_dtype(&device(), *dtype)) {
-        fn input<B: LikelihoodKernels<Device = CubeDevice>>(case: Case) -> Likelihood<Floats<B>> {
+        fn input<B: LikelihoodKernels<Device = CubeDevice>>(case: Case) -> LikelihoodInput<Floats<B>> {
             let dtype = case.dtypes[0];
             let layer = LatentArgs {
                 activation: Activation::Tanh,
@@ -476,7 +472,7 @@ fn contexts_may_come_from_a_latent_layer_of_any_float_type() {
                 mask: None,
                 precision: Precision::Full,
             };
-            Likelihood { contexts: ContextSource::Latent(layer), ..case.input() }
+            LikelihoodInput { contexts: ContextSource::Latent(layer), ..case.input() }
         }
         let case = Case { dtypes: [dtype; 3], ..Case::plain(PLIF, 3, Masked::Some).all_options() };
         let want = by_the_portable_path(&input(case), &case.objective());

@@ -9,13 +9,13 @@ use highrank_kernels::{Floats, Precision};
 use super::mapped_logits::MappedLogits;
 use super::tensors::{as_factor, assert_length, factor, gradient_buffer, row_major, values};
 use super::{gated, latent};
-use crate::ops::{ContextSource, Gradients, Likelihood, Wanted};
+use crate::ops::{ContextSource, Gradients, LikelihoodInput, Wanted};
 
 /// The likelihood's tensors row-major in the type of sums, but for factors of products that may stay bf16.
 ///
 /// # Panics
 /// If contexts with gates have several components.
-pub(super) fn as_read(input: Likelihood<Floats<Flex>>) -> Likelihood<Floats<Flex>> {
+pub(super) fn as_read(input: LikelihoodInput<Floats<Flex>>) -> LikelihoodInput<Floats<Flex>> {
     let (sums, components) = (input.wide(), input.components());
     let wide = |tensor: Floats<Flex>| row_major(tensor.cast(sums));
     let weight = row_major(as_factor(input.weight, sums));
@@ -27,7 +27,7 @@ pub(super) fn as_read(input: Likelihood<Floats<Flex>>) -> Likelihood<Floats<Flex
             ContextSource::Gated(gated::as_read(args, sums))
         }
     };
-    Likelihood {
+    LikelihoodInput {
         contexts,
         log_prior: input.log_prior.map(wide),
         bias: input.bias.map(wide),
@@ -69,7 +69,7 @@ impl<'a, T: Real> Call<'a, T> {
     ///
     /// # Panics
     /// If tensors do not fit each other.
-    pub(super) fn new(input: &'a Likelihood<Floats<Flex>>, chosen: &'a [usize]) -> Self {
+    pub(super) fn new(input: &'a LikelihoodInput<Floats<Flex>>, chosen: &'a [usize]) -> Self {
         let (tokens, components, [vocab, d]) = (input.tokens(), input.components(), input.weight.dims());
         assert_length("log_prior", input.log_prior.as_ref(), tokens * components);
         assert_length("bias", input.bias.as_ref(), vocab);
@@ -122,7 +122,7 @@ fn even(tokens: usize, most: usize) -> usize {
 ///
 /// To be made by the calling thread: memory that pool threads allocate in turns is held by each of them.
 pub(super) fn gradient_buffers<T: Real>(
-    input: &Likelihood<Floats<Flex>>,
+    input: &LikelihoodInput<Floats<Flex>>,
     wanted: Wanted,
 ) -> Gradients<Buffer<T>> {
     let (tokens, wanted) = (input.tokens(), input.inputs().zip(wanted));
@@ -136,7 +136,7 @@ pub(super) fn gradient_buffers<T: Real>(
 
 /// The tensors of [`gradient_buffers`].
 pub(super) fn gradient_tensors<T: Real>(
-    input: &Likelihood<Floats<Flex>>,
+    input: &LikelihoodInput<Floats<Flex>>,
     gradients: Gradients<Buffer<T>>,
 ) -> Gradients<Floats<Flex>> {
     let tensors = input.inputs().zip(gradients);

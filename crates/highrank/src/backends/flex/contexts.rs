@@ -13,7 +13,7 @@ use super::tensors::{factor, take};
 use crate::ops::{ContextSource, Gradients, LatentInputs, Wanted};
 
 /// What the contexts of one block after the other are made of, and in.
-pub(super) struct Contexts<'a, T> {
+pub(super) struct BlockContexts<'a, T> {
     call: &'a Call<'a, T>,
     /// Where words have gates.
     gated: Option<Gated<'a, T>>,
@@ -51,7 +51,7 @@ impl<T: Real> TokenContexts<'_, T> {
     }
 }
 
-impl<'a, T: Real> Contexts<'a, T> {
+impl<'a, T: Real> BlockContexts<'a, T> {
     /// Of a call, for the gradients that there are buffers for.
     ///
     /// # Panics

@@ -11,7 +11,7 @@ use highrank_kernels::{Floats, Precision};
 use super::call::Call;
 use super::contexts::TokenContexts;
 use super::workers::{TokenRows, Workers};
-use crate::ops::{ContextSource, Gradients, Likelihood};
+use crate::ops::{ContextSource, Gradients, LikelihoodInput};
 
 /// Most dimensions for which this is faster.
 const MOST: usize = 24;
@@ -49,7 +49,7 @@ impl<T: Real> FewDimensions<T> {
     /// None if this would be no faster: where the decoder has more dimensions, words have gates, there are less than two
     /// tokens for each thread, or what all threads need for themselves is more than the memory of a chunk. To be made by the calling thread.
     pub(super) fn new(
-        input: &Likelihood<Floats<Flex>>,
+        input: &LikelihoodInput<Floats<Flex>>,
         call: &Call<'_, T>,
         gradients: Option<&Gradients<Buffer<T>>>,
     ) -> Option<Self> {

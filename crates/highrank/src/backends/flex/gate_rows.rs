@@ -1,4 +1,4 @@
-//! What gates add to a token's row of logits, and the gradients that come back.
+//! What a Mixtape's gates add to a token's row of logits, and the gradients that come back.
 //!
 //! [`GatedArgs`](crate::ops::GatedArgs) has the formula, and the portable body its gradient.
 

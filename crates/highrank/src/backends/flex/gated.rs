@@ -9,7 +9,7 @@ use core::ops::Range;
 use burn::backend::Flex;
 use burn::tensor::DType;
 use highrank_kernels::Floats;
-use highrank_kernels::cpu::{Buffer, Factor, Matrix, Real, multiply_rounded, share};
+use highrank_kernels::cpu::{Buffer, Factor, Matrix, Real, multiply, share};
 
 use super::gate_rows::{GateRows, TokenSums};
 use super::latent::add_columns;
@@ -25,7 +25,7 @@ pub(super) fn as_read(args: GatedArgs<Floats<Flex>>, sums: DType) -> GatedArgs<F
     args.map(row_major)
 }
 
-/// Contexts that each word mixes by gates of its own, and what a chunk of tokens is worked on in.
+/// BlockContexts that each word mixes by gates of its own, and what a chunk of tokens is worked on in.
 pub(super) struct Gated<'a, T> {
     /// [As they are read](as_read).
     args: &'a GatedArgs<Floats<Flex>>,
@@ -111,8 +111,8 @@ impl<'a, T: Real> Gated<'a, T> {
         });
         let differences = Matrix::new(&*differences, rows, d);
         let (products, gates) = (&mut self.products[..count], &mut self.gates[..count]);
-        multiply_rounded(products, differences, self.decoder.t(), false, *precision);
-        multiply_rounded(gates, features, vectors.t(), false, *precision);
+        multiply(products, differences, self.decoder.t(), false, *precision);
+        multiply(gates, features, vectors.t(), false, *precision);
         let (prior, base) = (rows_of(&inputs.prior, &tokens), rows_of(&inputs.base, &tokens));
         let count = tokens.len().min(self.sums.len());
         let sums = &mut self.sums[..count];
@@ -147,13 +147,13 @@ impl<'a, T: Real> Gated<'a, T> {
         let (products, gates) = (Matrix::new(products, rows, words), Matrix::new(gates, rows, words));
         if let Some(out) = d_decoder {
             let differences = Matrix::new(&*differences, rows, d);
-            multiply_rounded(&mut out[..words * d], products.t(), differences, true, precision);
+            multiply(&mut out[..words * d], products.t(), differences, true, precision);
         }
         if let Some(out) = &mut made.vectors {
-            multiply_rounded(out, gates.t(), features, !is_first, precision);
+            multiply(out, gates.t(), features, !is_first, precision);
         }
         if let Some(out) = &mut made.features {
-            multiply_rounded(&mut out[of(GATES * d_gate)], gates, vectors, false, precision);
+            multiply(&mut out[of(GATES * d_gate)], gates, vectors, false, precision);
         }
 
         let Some(d_contexts) = d_contexts else { return };
@@ -167,7 +167,7 @@ impl<'a, T: Real> Gated<'a, T> {
             }
         }
         if let Some(out) = d_latent {
-            multiply_rounded(differences, products, self.decoder, false, precision);
+            multiply(differences, products, self.decoder, false, precision);
             let each = out.chunks_exact_mut(COMPONENTS * d).zip(differences.chunks_exact(GATES * d));
             share(each, |(out, back)| {
                 let (contexts, last) = out.split_at_mut(GATES * d);

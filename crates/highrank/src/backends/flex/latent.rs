@@ -6,7 +6,7 @@ use burn::backend::Flex;
 use burn::tensor::DType;
 use highrank_kernels::Floats;
 use highrank_kernels::cpu::{
-    Buffer, Factor, Matrix, Real, in_pool, into_contiguous, multiply_rounded, share, share_with, tanh,
+    Buffer, Factor, Matrix, Real, in_pool, into_contiguous, multiply, share, share_with, tanh,
 };
 use highrank_kernels::vectorised;
 use pulp::Arch;
@@ -84,7 +84,7 @@ fn mask_row<'a, T: Real>(layer: &'a Layer) -> impl Fn(usize) -> Option<&'a [T]> 
 pub(super) fn write<T: Real>(layer: &Layer, tokens: Range<usize>, out: &mut [T]) {
     let ([_, features], d) = (layer.weight.dims(), layer.d);
     let hidden = hidden::<T>(layer, tokens.clone());
-    multiply_rounded(out, hidden, factor(&layer.weight), false, layer.precision);
+    multiply(out, hidden, factor(&layer.weight), false, layer.precision);
     let (arch, bias, mask_row) = (Arch::new(), layer.bias.as_ref().map(values), mask_row(layer));
     let activation = layer.activation;
     if activation == Activation::Linear && bias.is_none() && layer.mask.is_none() {
@@ -169,7 +169,7 @@ pub(super) fn pull_back<T: Real>(
     let grad_matrix = Matrix::new(&*grad, tokens.len(), features);
     if let Some(out) = &mut into.hidden {
         let out = &mut out[tokens.start * d_hidden..tokens.end * d_hidden];
-        multiply_rounded(out, grad_matrix, factor(&layer.weight).t(), false, layer.precision);
+        multiply(out, grad_matrix, factor(&layer.weight).t(), false, layer.precision);
         for (out, past) in
             out.chunks_exact_mut(d_hidden).zip(past.iter().flat_map(|past| past.chunks_exact(d)))
         {
@@ -178,7 +178,7 @@ pub(super) fn pull_back<T: Real>(
     }
     if let Some(out) = &mut into.weight {
         let (hidden, is_added) = (hidden(layer, tokens.clone()).t(), tokens.start > 0);
-        multiply_rounded(out, hidden, grad_matrix, is_added, layer.precision);
+        multiply(out, hidden, grad_matrix, is_added, layer.precision);
     }
     if let Some(out) = &mut into.bias {
         add_columns(out, grad);
@@ -191,7 +191,7 @@ fn pull_back_residual<T: Real>(layer: &Layer, tokens: Range<usize>, grad: &mut [
     let ([_, features], d) = (layer.weight.dims(), layer.d);
     let mut sums = Buffer::<T>::new(grad.len());
     let hidden = hidden(layer, tokens.clone());
-    multiply_rounded(&mut sums, hidden, factor(&layer.weight), false, layer.precision);
+    multiply(&mut sums, hidden, factor(&layer.weight), false, layer.precision);
     let mut past = Buffer::<T>::zeros(tokens.len() * d);
     let (arch, bias, mask_row) = (Arch::new(), layer.bias.as_ref().map(values), mask_row(layer));
     let rows = grad.chunks_exact_mut(features).zip(sums.chunks_exact(features));

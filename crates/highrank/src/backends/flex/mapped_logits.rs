@@ -11,7 +11,7 @@ use highrank_kernels::cpu::{BLOCK, Buffer, LANES, Real};
 use super::row::{Partial, add_bias, add_exponentials, larger, max, total_of};
 use super::tensors::values;
 use crate::logit_map::CpuMap;
-use crate::ops::{Likelihood, MASKING_BIAS};
+use crate::ops::{LikelihoodInput, MASKING_BIAS};
 
 /// How far a logit may be above the number that is subtracted from a row's logits, see [`MappedLogits::exponentials`].
 const MARGIN: f64 = 16.0;
@@ -32,7 +32,7 @@ pub(super) struct MappedLogits<'a, T> {
 
 impl<'a, T: Real> MappedLogits<'a, T> {
     /// Of a likelihood [as it is read](super::call::as_read).
-    pub(super) fn new(input: &'a Likelihood<Floats<Flex>>) -> Self {
+    pub(super) fn new(input: &'a LikelihoodInput<Floats<Flex>>) -> Self {
         let bias = input.bias.as_ref().map(values::<T>);
         let is_masked = |word: &usize| bias.is_some_and(|bias| bias[*word] <= T::of(MASKING_BIAS));
         let masked: Vec<_> = (0..input.vocab()).filter(is_masked).collect();

@@ -46,7 +46,7 @@ use highrank_kernels::{Floats, Ints, Precision};
 use crate::likelihood::{LikelihoodKernels, OutputOps};
 use crate::ops::mix as portable;
 use crate::ops::{
-    Gradients, Kernels, LatentArgs, LatentGradients, LatentWanted, Likelihood, LogProbs, Objective,
+    Gradients, Kernels, LatentArgs, LatentGradients, LatentWanted, LikelihoodInput, LogProbs, Objective,
     Prediction, Scores, Wanted, wide,
 };
 
@@ -60,8 +60,8 @@ impl Kernels for Flex {
             _ if precision != Precision::Full && types.contains(&DType::F16) => {
                 precision::product(lhs, rhs, precision)
             }
-            DType::F64 => product::multiply::<f64>(lhs, rhs, precision),
-            _ => product::multiply::<f32>(lhs, rhs, precision),
+            DType::F64 => product::of_matrices::<f64>(lhs, rhs, precision),
+            _ => product::of_matrices::<f32>(lhs, rhs, precision),
         }
     }
 
@@ -108,7 +108,7 @@ impl Kernels for Flex {
 
 impl LikelihoodKernels for Flex {
     fn score(
-        input: Likelihood<Floats<Self>>,
+        input: LikelihoodInput<Floats<Self>>,
         objective: Objective<Floats<Self>, Ints<Self>>,
         gradient: Option<(Floats<Self>, Wanted)>,
     ) -> (Scores<Floats<Self>>, Gradients<Floats<Self>>) {
@@ -118,7 +118,7 @@ impl LikelihoodKernels for Flex {
         }
     }
 
-    fn predict(input: Likelihood<Floats<Self>>, prediction: Prediction<'_>) -> Option<Floats<Self>> {
+    fn predict(input: LikelihoodInput<Floats<Self>>, prediction: Prediction<'_>) -> Option<Floats<Self>> {
         match input.wide() {
             DType::F64 => predict::run::<f64>(input, prediction, |row| LogProbs::F64(row)),
             _ => predict::run::<f32>(input, prediction, |row| LogProbs::F32(row)),

@@ -1,17 +1,21 @@
 //! Matrix products of tensors, at a stated precision.
 
 use burn::backend::Flex;
-use highrank_kernels::cpu::{Buffer, Factor, Real, in_pool, multiply_rounded};
+use highrank_kernels::cpu::{Buffer, Factor, Real, in_pool, multiply};
 use highrank_kernels::{Floats, Precision};
 
 use super::tensors::{as_factor, factor, row_major};
 
 /// [`Kernels::product`](crate::ops::Kernels::product) of matrices that become numbers of type `T`.
-pub(super) fn multiply<T: Real>(lhs: Floats<Flex>, rhs: Floats<Flex>, precision: Precision) -> Floats<Flex> {
+pub(super) fn of_matrices<T: Real>(
+    lhs: Floats<Flex>,
+    rhs: Floats<Flex>,
+    precision: Precision,
+) -> Floats<Flex> {
     let ([rows, _], [_, columns]) = (lhs.dims(), rhs.dims());
     let [lhs, rhs] = [lhs, rhs].map(|matrix| Operand::new(as_factor(matrix, T::dtype())));
     let mut out = Buffer::<T>::new(rows * columns);
-    in_pool(|| multiply_rounded(&mut out, lhs.factor(), rhs.factor(), false, precision));
+    in_pool(|| multiply(&mut out, lhs.factor(), rhs.factor(), false, precision));
     Floats::new(out.into_tensor([rows, columns]))
 }
 

@@ -7,7 +7,7 @@
 use core::ops::Range;
 
 use burn::backend::Flex;
-use highrank_kernels::cpu::{self, Buffer, Factor, Matrix, Real, in_pool, multiply_rounded, share};
+use highrank_kernels::cpu::{self, Buffer, Factor, Matrix, Real, in_pool, multiply, share};
 use highrank_kernels::{Floats, Ints};
 
 use super::call::{Call, as_read, gradient_buffers, gradient_tensors};
@@ -19,14 +19,14 @@ use super::target::TargetTable;
 use super::teacher::Teacher;
 use super::tensors::{assert_length, row_major, values};
 use super::workers::{TokenRows, Workers};
-use crate::ops::{Gradients, Likelihood, Objective, Scores, Statistic, Targets, Wanted};
+use crate::ops::{Gradients, LikelihoodInput, Objective, Scores, Statistic, Targets, Wanted};
 
 /// Values that a thread scales at a time: some microseconds' work.
 const GRAIN: usize = 1 << 14;
 
 /// [`LikelihoodKernels::score`](crate::likelihood::LikelihoodKernels::score) with sums of type `T`.
 pub(super) fn run<T: Real>(
-    input: Likelihood<Floats<Flex>>,
+    input: LikelihoodInput<Floats<Flex>>,
     objective: &Objective<Floats<Flex>, Ints<Flex>>,
     gradient: Option<(Floats<Flex>, Wanted)>,
 ) -> (Scores<Floats<Flex>>, Gradients<Floats<Flex>>) {
@@ -114,7 +114,7 @@ struct Score<'c, T> {
     call: &'c Call<'c, T>,
     workers: Workers<'c, T>,
     /// The other head whose distributions are the targets.
-    model: Option<&'c Likelihood<Floats<Flex>>>,
+    model: Option<&'c LikelihoodInput<Floats<Flex>>>,
     /// The tokens that are still to come, without rows.
     rest: TokenRows<'c, T>,
     /// The gradients that are wanted, but for that of the log-priors; none without an upstream gradient.
@@ -134,7 +134,7 @@ impl<'c, T: Real> Score<'c, T> {
     fn new(
         call: &'c Call<'c, T>,
         targets: &'c TargetTable<T>,
-        model: Option<&'c Likelihood<Floats<Flex>>>,
+        model: Option<&'c LikelihoodInput<Floats<Flex>>>,
         upstream: Option<&'c [T]>,
         rest: TokenRows<'c, T>,
         gradients: Option<&'c mut Gradients<Buffer<T>>>,
@@ -206,7 +206,7 @@ impl<T: Real> Visitor<T> for Score<'_, T> {
         let Some(gradients) = &mut self.gradients else { return };
         let gradient = form.factor(logits, rows, vocab);
         if let Some(d_contexts) = contexts.d_contexts {
-            multiply_rounded(d_contexts, gradient, call.decoder, false, precision);
+            multiply(d_contexts, gradient, call.decoder, false, precision);
             if form == GradientForm::Unscaled {
                 scale(d_contexts, scales, d);
             }
@@ -221,7 +221,7 @@ impl<T: Real> Visitor<T> for Score<'_, T> {
                 _ => contexts.contexts,
             };
             let is_added = tokens.start > 0;
-            multiply_rounded(d_decoder, gradient.t(), contexts, is_added, precision);
+            multiply(d_decoder, gradient.t(), contexts, is_added, precision);
         }
     }
 

@@ -1,16 +1,16 @@
 //! The one sweep over the tokens of a call, for scores and predictions alike.
 //!
-//! The contexts of a block of tokens are written ([`Contexts`]), and chunk by chunk their products with the decoder; what
+//! The contexts of a block of tokens are written ([`BlockContexts`]), and chunk by chunk their products with the decoder; what
 //! becomes of a chunk's rows is for a [`Visitor`] to say. A visitor that [takes blocks](Visitor::takes_blocks) is shown each
 //! block once, without products. In the end the gradient of a block's contexts is taken back to what they are made of. No
 //! more than a block's contexts and a chunk's logits exist at a time.
 
 use core::ops::Range;
 
-use highrank_kernels::cpu::{Buffer, Real, multiply_rounded};
+use highrank_kernels::cpu::{Buffer, Real, multiply};
 
 use super::call::Call;
-use super::contexts::{Contexts, TokenContexts};
+use super::contexts::{BlockContexts, TokenContexts};
 use crate::ops::{Gradients, runs};
 
 /// What becomes of the rows of a chunk of tokens.
@@ -38,7 +38,7 @@ pub(super) fn run<T: Real>(call: &Call<'_, T>, visitor: &mut impl Visitor<T>) {
     if tokens == 0 {
         return;
     }
-    let mut contexts = Contexts::new(call, visitor.gradients());
+    let mut contexts = BlockContexts::new(call, visitor.gradients());
     for (start, end) in runs(tokens, block) {
         let mut block = contexts.write(start..end);
         if visitor.takes_blocks() {
@@ -47,7 +47,7 @@ pub(super) fn run<T: Real>(call: &Call<'_, T>, visitor: &mut impl Visitor<T>) {
             for (first, last) in runs(end - start, chunk) {
                 let (chunk, tokens) = (block.take(last - first), start + first..start + last);
                 let logits = visitor.logits(tokens.clone());
-                multiply_rounded(logits, chunk.contexts, decoder.t(), false, precision);
+                multiply(logits, chunk.contexts, decoder.t(), false, precision);
                 visitor.visit(tokens, chunk);
             }
         }

@@ -11,7 +11,7 @@ use highrank_kernels::{Floats, Ints};
 use super::mapped_logits::MappedLogits;
 use super::tensors::{row_major, values};
 use crate::likelihood::{SparseTargets, Vocabulary};
-use crate::ops::{Divergence, Likelihood, Objective, Targets};
+use crate::ops::{Divergence, LikelihoodInput, Objective, Targets};
 
 /// The target distributions of a call's tokens, and what else their losses are made of.
 pub(super) struct TargetTable<T> {
@@ -107,7 +107,7 @@ impl<T: Real> TargetTable<T> {
     /// # Panics
     /// If a listed word is outside of the vocabulary, or if distributions are not one a token over all words.
     pub(super) fn new(
-        input: &Likelihood<Floats<Flex>>,
+        input: &LikelihoodInput<Floats<Flex>>,
         objective: &Objective<Floats<Flex>, Ints<Flex>>,
         logits: &MappedLogits<'_, T>,
     ) -> Self {

@@ -9,7 +9,7 @@ use pulp::Arch;
 use super::row::sums;
 use super::tensors::{row_major, values};
 use crate::likelihood::LikelihoodKernels;
-use crate::ops::{Likelihood, Prediction};
+use crate::ops::{LikelihoodInput, Prediction};
 
 /// What a chunk's tokens are compared with.
 pub(super) enum Teacher<T> {
@@ -26,7 +26,11 @@ pub(super) enum Teacher<T> {
 
 impl<T: Real> Teacher<T> {
     /// - masked: the student's masked words, if a divergence is to become a cross-entropy
-    pub(super) fn new(of_chunk: Likelihood<Floats<Flex>>, vocab: usize, masked: Option<&[usize]>) -> Self {
+    pub(super) fn new(
+        of_chunk: LikelihoodInput<Floats<Flex>>,
+        vocab: usize,
+        masked: Option<&[usize]>,
+    ) -> Self {
         let log_probs = Flex::predict(of_chunk, Prediction::LogProbs).expect("a tensor was asked for");
         let log_probs = row_major(log_probs.cast(T::dtype()));
         let Some(masked) = masked else { return Self::LogProbs(log_probs) };

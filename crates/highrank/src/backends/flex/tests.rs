@@ -7,8 +7,8 @@ use highrank_kernels::{Floats, Ints, Precision};
 use crate::backends::testing::{Model, assert_close, floats, integers, on_threads, tensor, values};
 use crate::likelihood::{LikelihoodKernels, portable};
 use crate::ops::{
-    ContextSource, Gradients, Likelihood, MapFunction, Objective, PerInput, Scores, Statistic, Targets,
-    Wanted,
+    ContextSource, Gradients, LikelihoodInput, LogitMapConfig, Objective, PerInput, Scores, Statistic,
+    Targets, Wanted,
 };
 
 mod rounded;
@@ -21,7 +21,7 @@ const MASKED: Option<usize> = Some(1);
 
 type Goal = Objective<Floats<Flex>, Ints<Flex>>;
 
-fn model(map: MapFunction, components: usize, vocab: usize) -> Model {
+fn model(map: LogitMapConfig, components: usize, vocab: usize) -> Model {
     Model { map, components, vocab, ..Model::PLAIN }
 }
 
@@ -107,17 +107,17 @@ fn distributions(model: &Model) -> Floats<Flex> {
 type Made = (Scores<Floats<Flex>>, Gradients<Floats<Flex>>);
 
 /// Scores and all gradients by the kernel.
-fn native(input: &Likelihood<Floats<Flex>>, objective: &Goal) -> Made {
+fn native(input: &LikelihoodInput<Floats<Flex>>, objective: &Goal) -> Made {
     Flex::score(input.clone(), objective.clone(), Some((upstream(input), Wanted::ALL)))
 }
 
 /// The same by the portable body.
-fn composed(input: &Likelihood<Floats<Flex>>, objective: &Goal) -> Made {
+fn composed(input: &LikelihoodInput<Floats<Flex>>, objective: &Goal) -> Made {
     portable::score(input, objective, Some((upstream(input), Wanted::ALL)))
 }
 
 /// Not all alike, and of both signs.
-fn upstream(input: &Likelihood<Floats<Flex>>) -> Floats<Flex> {
+fn upstream(input: &LikelihoodInput<Floats<Flex>>) -> Floats<Flex> {
     tensor([input.tokens()], 6, 1.0, input.weight.dtype())
 }
 
@@ -167,13 +167,13 @@ fn check(model: Model, dtype: DType, tolerance: f64) {
 }
 
 /// The likelihood in chunks, and in a single one.
-fn both(model: Model) -> [Likelihood<Floats<Flex>>; 2] {
+fn both(model: Model) -> [LikelihoodInput<Floats<Flex>>; 2] {
     [model.input(), Model { chunk: 1000, ..model }.input()]
 }
 
 fn check_goal(
     model: &Model,
-    input: &Likelihood<Floats<Flex>>,
+    input: &LikelihoodInput<Floats<Flex>>,
     goal: &Goal,
     (want, exact_words): &(Vec<Vec<f64>>, Vec<f64>),
     tolerance: f64,
@@ -206,7 +206,7 @@ fn assert_parts(got: &[Vec<f64>], want: &[Vec<f64>], tolerance: f64, what: &str)
 
 #[test]
 fn every_objective_agrees_with_the_portable_body() {
-    for map in MapFunction::examples() {
+    for map in LogitMapConfig::examples() {
         for components in [0, 3] {
             for masked in [None, MASKED] {
                 for temperature in [1.0, 0.5] {
@@ -222,7 +222,7 @@ fn every_objective_agrees_with_the_portable_body() {
 /// Tokens fewer than the threads are dealt row by row.
 #[test]
 fn few_tokens_agree() {
-    for map in MapFunction::examples() {
+    for map in LogitMapConfig::examples() {
         for masked in [None, MASKED] {
             let model = Model { masked, temperature: 0.5, ..model(map, 3, 300) };
             on_threads(7, || check(model, DType::F64, 1e-13));
@@ -236,10 +236,10 @@ fn few_dimensions_agree_on_any_number_of_threads() {
     for threads in [1, 2] {
         // Four tokens of the largest are a group of their own.
         for (map, components, vocab) in [
-            (MapFunction::Identity, 0, 41),
-            (MapFunction::SoftCap { cap: 2.5 }, 3, 300),
-            (MapFunction::Plif { knots: 6, bound: 1.5 }, 3, 1100),
-            (MapFunction::Identity, 3, 9000),
+            (LogitMapConfig::Identity, 0, 41),
+            (LogitMapConfig::SoftCap { cap: 2.5 }, 3, 300),
+            (LogitMapConfig::Plif { knots: 6, bound: 1.5 }, 3, 1100),
+            (LogitMapConfig::Identity, 3, 9000),
         ] {
             let model = Model { masked: MASKED, temperature: 0.5, ..model(map, components, vocab) };
             on_threads(threads, || check(model, DType::F64, 1e-13));
@@ -250,14 +250,14 @@ fn few_dimensions_agree_on_any_number_of_threads() {
 /// The pieces are dealt to threads in runs.
 #[test]
 fn many_pieces_agree() {
-    let model = model(MapFunction::Plif { knots: 10_000, bound: 3.0 }, 3, 300);
+    let model = model(LogitMapConfig::Plif { knots: 10_000, bound: 3.0 }, 3, 300);
     check(model, DType::F64, 1e-12);
     check(model, DType::F32, 1e-5);
 }
 
 #[test]
 fn several_tiles_agree() {
-    for map in [MapFunction::Identity, MapFunction::SoftCap { cap: 2.5 }] {
+    for map in [LogitMapConfig::Identity, LogitMapConfig::SoftCap { cap: 2.5 }] {
         for (components, vocab) in [(0, 700), (2, 512), (3, 700)] {
             let model = Model { masked: MASKED, ..model(map, components, vocab) };
             check(model, DType::F64, 1e-13);
@@ -269,7 +269,7 @@ fn several_tiles_agree() {
 /// From logits of which some words' probabilities are no numbers any more to those of which all but one are not.
 #[test]
 fn logits_of_any_size_agree() {
-    for map in [MapFunction::Identity, MapFunction::Gss] {
+    for map in [LogitMapConfig::Identity, LogitMapConfig::Gss] {
         for components in [0, 3] {
             for (scale, prior_scale) in [(16.0, 1.0), (64.0, 64.0), (1024.0, 16.0), (8192.0, 1024.0)] {
                 let model = Model { scale, prior_scale, masked: MASKED, ..model(map, components, 300) };
@@ -282,8 +282,8 @@ fn logits_of_any_size_agree() {
 }
 
 /// A likelihood in chunks and one in a single chunk, and an objective with everything in it.
-fn everything(dtype: DType) -> ([Likelihood<Floats<Flex>>; 2], Goal) {
-    let model = Model { masked: MASKED, ..model(MapFunction::Plif { knots: 6, bound: 1.5 }, 3, 300) };
+fn everything(dtype: DType) -> ([LikelihoodInput<Floats<Flex>>; 2], Goal) {
+    let model = Model { masked: MASKED, ..model(LogitMapConfig::Plif { knots: 6, bound: 1.5 }, 3, 300) };
     let model = of_type(model, dtype);
     let (_, targets) = all_targets(&model).swap_remove(2);
     (both(model), objective(targets, OPTIONS[4]))
@@ -292,7 +292,7 @@ fn everything(dtype: DType) -> ([Likelihood<Floats<Flex>>; 2], Goal) {
 /// The largest logit of a block may be far above those of the blocks before it.
 #[test]
 fn logits_that_grow_along_a_row_agree() {
-    for map in [MapFunction::Identity, MapFunction::Sigsoftmax, MapFunction::Gss] {
+    for map in [LogitMapConfig::Identity, LogitMapConfig::Sigsoftmax, LogitMapConfig::Gss] {
         for components in [0, 3] {
             for scale in [64.0, 1024.0] {
                 let model = Model { scale, masked: MASKED, ..model(map, components, 1100) };
@@ -331,7 +331,7 @@ fn two_runs_give_the_same_bits_and_any_number_of_threads_the_same_numbers() {
     }
 }
 
-fn check_threads(input: &Likelihood<Floats<Flex>>, goal: &Goal, tolerance: f64, what: &str) {
+fn check_threads(input: &LikelihoodInput<Floats<Flex>>, goal: &Goal, tolerance: f64, what: &str) {
     let on = |threads: usize| parts(&on_threads(threads, || native(input, goal)));
     let (one, words) = on(1);
     for threads in [1, 2, 3, 5, 8, 16] {
@@ -361,7 +361,7 @@ fn a_softmax_of_no_weight_leaves_the_target_its_gradient() {
 /// Be it a masked word, or a distribution that has some of one.
 #[test]
 fn a_masked_target_has_an_infinite_loss_and_disturbs_no_other() {
-    for map in MapFunction::examples() {
+    for map in LogitMapConfig::examples() {
         for components in [0, 3] {
             let model = of_type(Model { masked: MASKED, ..model(map, components, 41) }, DType::F32);
             let input = model.input();
@@ -428,7 +428,7 @@ fn distributions_over_other_words_are_refused() {
 #[should_panic(expected = "values of bias, of shape")]
 fn a_bias_of_another_length_is_refused() {
     let bias = Some(tensor([40], 1, 1.0, DType::F64));
-    let input = Likelihood { bias, ..Model::PLAIN.input() };
+    let input = LikelihoodInput { bias, ..Model::PLAIN.input() };
     Flex::score(input, Objective::new(Targets::Words(words(&Model::PLAIN))), None);
 }
 

@@ -8,7 +8,7 @@
 //! ∂/∂log π_k = u (π_k LSE_k (λ LSE_k + η) − s_k)
 //! ```
 //!
-//! The rows go through three stages: [`Forward`] works on any run of them, [`Loss`] on all, [`Backward`] on any run
+//! The rows go through three stages: [`Forward`] works on any run of them, [`LossStage`] on all, [`Backward`] on any run
 //! again. Without a [dense](Dense) part of `q̃` a row's gradient is left *unscaled*: with `e_v = e^{a_v − max}` and
 //! `S = Σ_v e_v` it is
 //!
@@ -130,7 +130,7 @@ impl<T: Real> WithSimd for Forward<'_, '_, T> {
 }
 
 /// The second stage: a token's loss and statistics, by all of its components.
-pub(super) struct Loss<'s, 'a, T> {
+pub(super) struct LossStage<'s, 'a, T> {
     pub(super) token: Token<'s, 'a, T>,
     /// The exponentials, `[K, V]`; only looked at where all words of a mixture are needed.
     pub(super) rows: &'s mut [T],
@@ -143,7 +143,7 @@ pub(super) struct Loss<'s, 'a, T> {
     pub(super) log_probs: &'s mut [T],
 }
 
-impl<T: Real> WithSimd for Loss<'_, '_, T> {
+impl<T: Real> WithSimd for LossStage<'_, '_, T> {
     type Output = T;
 
     #[inline(always)]

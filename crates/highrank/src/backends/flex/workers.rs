@@ -1,7 +1,7 @@
 //! How the tokens of a chunk are spread over threads.
 //!
 //! Each worker scores as many whole tokens as the others, so a token's rows are visited while they are in cache. Tokens that
-//! are left over, fewer than there are workers, are spread row by row, in the three stages that [`Forward`], [`Loss`] and
+//! are left over, fewer than there are workers, are spread row by row, in the three stages that [`Forward`], [`LossStage`] and
 //! [`Backward`] are: few tokens with many components keep all threads busy.
 //!
 //! What a worker gets depends on the number of workers alone, whichever thread runs which: the sums over rows, and so the
@@ -17,7 +17,7 @@ use super::gate_rows::GateRows;
 use super::gradient_form::GradientForm;
 use super::target::TargetTable;
 use super::tensors::take;
-use super::token::{Backward, Forward, Loss, Scratch, SharedGradients, Token};
+use super::token::{Backward, Forward, LossStage, Scratch, SharedGradients, Token};
 use crate::ops::Statistic;
 
 /// Sums that a thread adds at a time: some microseconds' work.
@@ -35,7 +35,7 @@ pub(super) struct TokenRows<'a, T> {
     pub(super) loss: &'a mut [T],
     /// `[tokens, Statistic::COUNT]`, or nothing.
     pub(super) statistics: &'a mut [T],
-    /// As [`Loss::log_probs`] of each token, or nothing.
+    /// As [`LossStage::log_probs`] of each token, or nothing.
     pub(super) log_probs: &'a mut [T],
     /// Another head's log-probabilities, or its probabilities where they are the targets, `[tokens, V]`; or nothing.
     pub(super) model: &'a [T],
@@ -200,7 +200,7 @@ impl<'c, T: Real> Workers<'c, T> {
                 listed: &mut scratch.listed,
                 saved: &mut *saved,
             });
-            one.loss[0] = arch.dispatch(Loss {
+            one.loss[0] = arch.dispatch(LossStage {
                 token,
                 rows: &mut *one.rows,
                 scratch: &mut *scratch,
@@ -260,7 +260,7 @@ impl<'c, T: Real> Workers<'c, T> {
             let statistics = take(&mut rest, Statistic::COUNT);
             let log_probs = take(&mut of_words, of_listed);
             let (token, word_sums) = (token(number), WordSums::default());
-            (Loss { token, rows, scratch, word_sums, statistics, log_probs }, loss)
+            (LossStage { token, rows, scratch, word_sums, statistics, log_probs }, loss)
         });
         share(jobs, |(job, loss)| *loss = arch.dispatch(job));
 

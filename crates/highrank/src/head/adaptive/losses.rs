@@ -16,14 +16,14 @@ use burn::tensor::{DType, Device, Int, Tensor};
 use super::division::{Division, IGNORED, PartTargets, place};
 use super::parts::{AdaptiveHead, TailHead};
 use super::target::{Target, Words};
-use crate::context::{ContextOps, Tokens};
+use crate::context::{ContextPath, Tokens};
 use crate::error::HeadError;
 use crate::head::output::OutputHead;
 use crate::head::words::LogProbOptions;
 use crate::likelihood::Shares;
 use crate::loss::{
     CountedTokens, CountedWords, Loss, LossOptions, Reduction, TargetDistribution, TokenStatistics,
-    of_counted,
+    loss_of_counted,
 };
 use crate::ops::wide;
 
@@ -262,11 +262,11 @@ fn of_part(
         options.token_weights = Some(weights.cast(share.dtype()) * share.into());
     }
     let words = Tensor::<1, Int>::from_data(words.as_slice(), device);
-    of_counted(
+    loss_of_counted(
         words,
         &options,
         part.decoder.vocab,
         || part.bias(),
-        |counted| part.likelihood(contexts(counted), ContextOps::Native),
+        |counted| part.likelihood_input(contexts(counted), ContextPath::Native),
     )
 }

@@ -3,7 +3,7 @@
 use burn::tensor::Tensor;
 use highrank_kernels::Floats;
 
-use crate::context::{Context, ContextOps, Direct, Tokens};
+use crate::context::{Context, ContextPath, Direct, Tokens};
 use crate::error::HeadError;
 use crate::head::clusters::{Clusters, Tail};
 use crate::head::output::OutputHead;
@@ -69,7 +69,7 @@ impl TailHead {
     pub(super) fn contexts(&self, hidden: Floats) -> Tensor<2> {
         let dtype = wide(self.projection.dtype());
         let projection = Floats::from(self.projection.clone()).cast(dtype);
-        ContextOps::Native.product(hidden.cast(dtype), projection, self.head.precision).tensor()
+        ContextPath::Native.product(hidden.cast(dtype), projection, self.head.precision).tensor()
     }
 
     /// What `of` makes of the contexts of some tokens, after the token's number; nothing is made of none.

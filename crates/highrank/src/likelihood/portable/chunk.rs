@@ -5,7 +5,7 @@ use highrank_kernels::Floats;
 
 use crate::likelihood::gated;
 use crate::likelihood::mask::Vocabulary;
-use crate::ops::{ContextSource, Kernels, Likelihood, runs};
+use crate::ops::{ContextSource, Kernels, LikelihoodInput, runs};
 
 /// The contexts as a tensor `[N·K, d]`, by the backend's latent layer; of contexts with gates the mixed one.
 pub(crate) fn context_tensor<B: Kernels>(source: ContextSource<Floats<B>>, d: usize) -> Floats<B> {
@@ -22,7 +22,7 @@ pub(crate) fn context_tensor<B: Kernels>(source: ContextSource<Floats<B>>, d: us
 
 /// A run of tokens whose contexts exist at a time.
 pub(crate) struct Block<'a, B: Kernels> {
-    pub(super) input: &'a Likelihood<Floats<B>>,
+    pub(super) input: &'a LikelihoodInput<Floats<B>>,
     /// Of the logit map.
     table: Option<Floats<B>>,
     pub(crate) start: usize,
@@ -33,7 +33,7 @@ pub(crate) struct Block<'a, B: Kernels> {
     pub(super) source: ContextSource<Floats<B>>,
 }
 
-pub(crate) fn blocks<B: Kernels>(input: &Likelihood<Floats<B>>) -> impl Iterator<Item = Block<'_, B>> {
+pub(crate) fn blocks<B: Kernels>(input: &LikelihoodInput<Floats<B>>) -> impl Iterator<Item = Block<'_, B>> {
     let d = input.weight.shape()[1];
     let table = input.map_params.clone().map(|params| input.map.table(params));
     runs(input.tokens(), input.block_tokens()).map(move |(start, end)| {
@@ -58,7 +58,7 @@ impl<'a, B: Kernels> Block<'a, B> {
 
 /// A run of tokens that is worked on at a time, with its logits.
 pub(super) struct Chunk<'a, B: Kernels> {
-    pub(super) input: &'a Likelihood<Floats<B>>,
+    pub(super) input: &'a LikelihoodInput<Floats<B>>,
     pub(super) vocabulary: &'a Vocabulary<B>,
     pub(super) table: Option<Floats<B>>,
     /// The first token, and the one after the last.
@@ -175,7 +175,7 @@ impl<B: Kernels> Softmax<B> {
 
 /// The gradients of logits `z`, and of the logit map's table, for those of `f(z)/τ`; all `[tokens·K, V]` but the table's.
 pub(super) fn logit_gradients<B: Kernels>(
-    input: &Likelihood<Floats<B>>,
+    input: &LikelihoodInput<Floats<B>>,
     table: Option<&Floats<B>>,
     logits: Floats<B>,
     d_mapped: Floats<B>,

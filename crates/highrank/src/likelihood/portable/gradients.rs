@@ -6,7 +6,7 @@ use super::chunk::{Block, Chunk, logit_gradients};
 use super::score::Scored;
 use crate::likelihood::gated;
 use crate::likelihood::parts::{add_part, joined};
-use crate::ops::{ContextSource, Gradients, Kernels, Likelihood, PerInput, Wanted};
+use crate::ops::{ContextSource, Gradients, Kernels, LikelihoodInput, PerInput, Wanted};
 
 /// Gradients summed or joined over the chunks and blocks so far.
 #[derive(Default)]
@@ -43,7 +43,12 @@ impl<B: Kernels> GradientParts<B> {
     }
 
     /// What the gradient of a chunk's logits adds to that of the bias.
-    pub(crate) fn add_bias(&mut self, input: &Likelihood<Floats<B>>, d_logits: &Floats<B>, wanted: Wanted) {
+    pub(crate) fn add_bias(
+        &mut self,
+        input: &LikelihoodInput<Floats<B>>,
+        d_logits: &Floats<B>,
+        wanted: Wanted,
+    ) {
         if wanted.bias && input.bias.is_some() {
             add_part(&mut self.inputs.bias, d_logits.clone().sum_dim(0).reshape([input.vocab()]));
         }
@@ -53,7 +58,7 @@ impl<B: Kernels> GradientParts<B> {
     /// the gates'. Of the logits' only products are made, so they may be rounded for these.
     pub(crate) fn add(
         &mut self,
-        input: &Likelihood<Floats<B>>,
+        input: &LikelihoodInput<Floats<B>>,
         contexts: Floats<B>,
         d_logits: Floats<B>,
         d_log_prior: Floats<B>,
@@ -89,7 +94,7 @@ impl<B: Kernels> GradientParts<B> {
         made.bias.into_iter().for_each(|part| add_part(&mut self.inputs.latent_bias, part));
     }
 
-    pub(crate) fn finish(self, input: &Likelihood<Floats<B>>) -> Gradients<Floats<B>> {
+    pub(crate) fn finish(self, input: &LikelihoodInput<Floats<B>>) -> Gradients<Floats<B>> {
         let made = self.inputs.map(joined);
         let (gated, weight) = self.gated.finish(made.weight);
         let of_table = made.map_params.zip(input.map_params.as_ref());

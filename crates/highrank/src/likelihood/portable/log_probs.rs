@@ -5,21 +5,21 @@ use highrank_kernels::Floats;
 use super::chunk::{Chunk, blocks};
 use crate::likelihood::mask::Vocabulary;
 use crate::math::log_sum_exp_dim;
-use crate::ops::{Kernels, Likelihood};
+use crate::ops::{Kernels, LikelihoodInput};
 
 /// Log-probabilities `[N, V]` by the composed formula, differentiable like any other Burn program; −∞ for masked words.
-pub fn log_probs<B: Kernels>(input: &Likelihood<Floats<B>>) -> Floats<B> {
+pub fn log_probs<B: Kernels>(input: &LikelihoodInput<Floats<B>>) -> Floats<B> {
     of_all_chunks(input, |chunk| chunk.vocabulary.with_minus_infinity(log_probs_of(chunk)))
 }
 
 /// Logits `z` of all components, `[N·K, V]`, before the logit map; −∞ for masked words.
-pub(crate) fn logits<B: Kernels>(input: &Likelihood<Floats<B>>) -> Floats<B> {
+pub(crate) fn logits<B: Kernels>(input: &LikelihoodInput<Floats<B>>) -> Floats<B> {
     of_all_chunks(input, |chunk| chunk.vocabulary.with_minus_infinity(chunk.logits.clone()))
 }
 
 /// What is made of each chunk, joined.
 pub(super) fn of_all_chunks<B: Kernels>(
-    input: &Likelihood<Floats<B>>,
+    input: &LikelihoodInput<Floats<B>>,
     of: impl Fn(&Chunk<'_, B>) -> Floats<B>,
 ) -> Floats<B> {
     let input = &input.clone().widened();

@@ -18,7 +18,7 @@ use highrank_kernels::{Floats, Ints};
 use super::mask::Vocabulary;
 use super::parts::ScoreParts;
 use super::sparse_targets::SparseTargets;
-use crate::ops::{Gradients, Kernels, Likelihood, Objective, Scores, Wanted};
+use crate::ops::{Gradients, Kernels, LikelihoodInput, Objective, Scores, Wanted};
 use score::Score;
 
 /// Loss of every token, and statistics where asked for; one product, differentiable by composition. For an upstream gradient
@@ -26,7 +26,7 @@ use score::Score;
 ///
 /// Products and latent layer are the backend's.
 pub fn score<B: Kernels>(
-    input: &Likelihood<Floats<B>>,
+    input: &LikelihoodInput<Floats<B>>,
     objective: &Objective<Floats<B>, Ints<B>>,
     gradient: Option<(Floats<B>, Wanted)>,
 ) -> (Scores<Floats<B>>, Gradients<Floats<B>>) {
@@ -57,7 +57,7 @@ pub fn score<B: Kernels>(
 
 /// The gradients of every token's nll by its logits `z`, before the logit map, `[N·K, V]`; 0 for masked words.
 #[cfg(feature = "analysis")]
-pub(crate) fn logit_gradients<B: Kernels>(input: &Likelihood<Floats<B>>, words: Ints<B>) -> Floats<B> {
+pub(crate) fn logit_gradients<B: Kernels>(input: &LikelihoodInput<Floats<B>>, words: Ints<B>) -> Floats<B> {
     log_probs::of_all_chunks(input, |chunk| {
         let scored = Score::Words(score::Words::score(chunk, words.clone().rows(chunk.start..chunk.end)));
         let upstream = Floats::full([chunk.tokens()], 1.0, &chunk.logits.device(), chunk.logits.dtype());

@@ -5,10 +5,13 @@ use highrank_kernels::{Floats, Ints};
 
 use super::{context_tensor, log_probs, logits};
 use crate::likelihood::draw_in_order;
-use crate::ops::{ContextSource, Draw, Kernels, Likelihood, LogProbs, Prediction};
+use crate::ops::{ContextSource, Draw, Kernels, LikelihoodInput, LogProbs, Prediction};
 
 /// What is predicted of every token; a tensor, if one was asked for.
-pub fn predict<B: Kernels>(input: &Likelihood<Floats<B>>, prediction: Prediction<'_>) -> Option<Floats<B>> {
+pub fn predict<B: Kernels>(
+    input: &LikelihoodInput<Floats<B>>,
+    prediction: Prediction<'_>,
+) -> Option<Floats<B>> {
     match prediction {
         Prediction::LogProbs => Some(log_probs(input)),
         Prediction::Logits => Some(logits(input)),
@@ -29,7 +32,7 @@ pub fn predict<B: Kernels>(input: &Likelihood<Floats<B>>, prediction: Prediction
     }
 }
 
-fn draw_words<B: Kernels>(input: Likelihood<Floats<B>>, draw: Draw<'_>) {
+fn draw_words<B: Kernels>(input: LikelihoodInput<Floats<B>>, draw: Draw<'_>) {
     let Draw { components, numbers, words } = draw;
     let input = match components.is_empty() {
         true => input,
@@ -46,12 +49,15 @@ fn draw_words<B: Kernels>(input: Likelihood<Floats<B>>, draw: Draw<'_>) {
 }
 
 /// One component of each token, and no other.
-fn of_components<B: Kernels>(input: Likelihood<Floats<B>>, components: &[usize]) -> Likelihood<Floats<B>> {
+fn of_components<B: Kernels>(
+    input: LikelihoodInput<Floats<B>>,
+    components: &[usize],
+) -> LikelihoodInput<Floats<B>> {
     let (count, [_, d]) = (input.components(), input.weight.dims());
     let rows: Vec<i64> = components.iter().enumerate().map(|(n, k)| (n * count + k) as i64).collect();
     let rows = Ints::converted(TensorData::new(rows, [components.len()]), &input.weight.device());
     let contexts = context_tensor(input.contexts, d).select(0, rows);
-    Likelihood { contexts: ContextSource::Given(contexts), log_prior: None, ..input }
+    LikelihoodInput { contexts: ContextSource::Given(contexts), log_prior: None, ..input }
 }
 
 fn for_each_row(rows: TensorData, vocab: usize, mut read: impl FnMut(LogProbs<'_>)) {

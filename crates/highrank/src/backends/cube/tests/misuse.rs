@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn score(change: impl Fn(&mut Likelihood<Floats<Plain>>, &mut Objective<Floats<Plain>, Ints<Plain>>)) {
+fn score(change: impl Fn(&mut LikelihoodInput<Floats<Plain>>, &mut Objective<Floats<Plain>, Ints<Plain>>)) {
     let case = Case::plain(PLIF, 3, Masked::None).all_options();
     let (mut input, mut objective) = (case.input(), case.objective());
     change(&mut input, &mut objective);

@@ -23,7 +23,7 @@ use highrank_kernels::cpu::{Buffer, Real, in_pool};
 use super::call::{Call, as_read};
 use super::contexts::TokenContexts;
 use super::sweep::{self, Visitor};
-use crate::ops::{Draw, Gradients, Likelihood, LogProbs, Prediction};
+use crate::ops::{Draw, Gradients, LikelihoodInput, LogProbs, Prediction};
 use rows::{ChunkRows, Read};
 
 /// Multiplications that one thread does before another one is awake.
@@ -33,7 +33,7 @@ const SHORT: usize = 1 << 17;
 ///
 /// - log_probs: a row as readers are given it
 pub(super) fn run<T: Real>(
-    input: Likelihood<Floats<Flex>>,
+    input: LikelihoodInput<Floats<Flex>>,
     prediction: Prediction<'_>,
     log_probs: fn(&[T]) -> LogProbs<'_>,
 ) -> Option<Floats<Flex>> {

@@ -8,7 +8,7 @@ use highrank_kernels::{Floats, Precision};
 
 use crate::backends::testing::{Model, assert_each_close, integers, on_threads, tensor, values};
 use crate::likelihood::{LikelihoodKernels, portable};
-use crate::ops::{ContextSource, Draw, Drawn, Likelihood, LogProbs, MapFunction, Prediction};
+use crate::ops::{ContextSource, Draw, Drawn, LikelihoodInput, LogProbs, LogitMapConfig, Prediction};
 
 const WIDTH: usize = 6;
 
@@ -24,7 +24,7 @@ fn model(components: usize, tokens: usize, vocab: usize) -> Model {
 
 impl Model {
     /// The portable body's, in f64 where nothing is rounded.
-    fn expected(&self, of: impl Fn(&Likelihood<Floats<Flex>>) -> Floats<Flex>) -> Vec<f64> {
+    fn expected(&self, of: impl Fn(&LikelihoodInput<Floats<Flex>>) -> Floats<Flex>) -> Vec<f64> {
         let input = self.input();
         values(&of(&match self.precision {
             Precision::Full => input.map(|tensor| tensor.cast(DType::F64)),
@@ -63,7 +63,7 @@ impl Model {
         rows.into_inner().unwrap().concat()
     }
 
-    fn draw(&self, of: impl Fn(Likelihood<Floats<Flex>>, Prediction<'_>)) -> Vec<Drawn> {
+    fn draw(&self, of: impl Fn(LikelihoodInput<Floats<Flex>>, Prediction<'_>)) -> Vec<Drawn> {
         let components: Vec<usize> = (0..self.tokens).map(|n| n * 7 % self.components.max(1)).collect();
         let components = if self.components == 0 { &[][..] } else { &components };
         let numbers: Vec<f64> = (0..self.tokens).map(|n| ((n * 7919 + 13) % 1009) as f64 / 1009.0).collect();
@@ -95,7 +95,7 @@ impl Model {
 
 #[test]
 fn every_map_agrees_with_the_portable_body() {
-    for map in MapFunction::examples() {
+    for map in LogitMapConfig::examples() {
         for components in [0, 1, 3] {
             for masked in [None, MASKED] {
                 for (temperature, d_hidden) in [(1.0, HIDDEN), (1.5, 0)] {
@@ -152,7 +152,7 @@ fn the_bits_do_not_depend_on_the_threads() {
     // Few tokens have rows long enough to be dealt to several threads.
     for (components, tokens, vocab) in [(0, 1, 33_000), (0, 5, 7_000), (3, 1, 11_000), (3, 30, 1_100)] {
         for dtype in [DType::F32, DType::F64] {
-            let (types, map) = ([dtype; 2], MapFunction::Sigsoftmax);
+            let (types, map) = ([dtype; 2], LogitMapConfig::Sigsoftmax);
             let model = Model { types, map, masked: MASKED, chunk: 16, ..model(components, tokens, vocab) };
             let all = |threads| on_threads(threads, || (model.log_probs(), model.read()));
             let (want, read) = all(1);
@@ -172,12 +172,12 @@ fn a_row_that_is_no_number_spoils_its_token_alone() {
     for components in [0, 3] {
         for bad in [f64::NAN, f64::INFINITY] {
             let model = Model { masked: MASKED, ..model(components, 4, 1500) };
-            let spoil = |input: Likelihood<Floats<Flex>>| {
+            let spoil = |input: LikelihoodInput<Floats<Flex>>| {
                 let contexts = tensor([4 * components.max(1), WIDTH], 1, 1.0, DType::F64);
                 let row = Floats::full([1, WIDTH], bad, &Default::default(), DType::F64);
                 let at = 2 * components.max(1);
                 let contexts = contexts.assign_rows(at..at + 1, row);
-                Likelihood { contexts: ContextSource::Given(contexts), ..input }
+                LikelihoodInput { contexts: ContextSource::Given(contexts), ..input }
             };
             let rows = Flex::predict(spoil(model.input()), Prediction::LogProbs).expect("a tensor");
             let rows = values(&rows);
@@ -200,9 +200,9 @@ fn a_row_that_is_no_number_spoils_its_token_alone() {
 fn nothing_is_drawn_where_all_words_are_masked() {
     for components in [0, 2] {
         let model = model(components, 3, 1200);
-        let masked = |input: Likelihood<Floats<Flex>>| {
+        let masked = |input: LikelihoodInput<Floats<Flex>>| {
             let bias = Floats::full([1200], f64::NEG_INFINITY, &Default::default(), DType::F64);
-            Likelihood { bias: Some(bias), ..input }
+            LikelihoodInput { bias: Some(bias), ..input }
         };
         let drawn = model.draw(|input, of| drop(Flex::predict(masked(input), of)));
         assert_eq!(drawn, [Drawn::AllMasked; 3]);

@@ -38,7 +38,7 @@ const TYPES: [[DType; 2]; 6] = [
 ];
 
 /// Of which the first leaves a row's gradient without a factor, and the other does not.
-const FORMS: [MapFunction; 2] = [MapFunction::Identity, MapFunction::SoftCap { cap: 4.0 }];
+const FORMS: [LogitMapConfig; 2] = [LogitMapConfig::Identity, LogitMapConfig::SoftCap { cap: 4.0 }];
 
 fn goal(model: &Model, statistics: bool) -> Goal {
     let words = (0..model.tokens).map(|token| (token * 31 % model.vocab) as i64).collect();
@@ -48,7 +48,7 @@ fn goal(model: &Model, statistics: bool) -> Goal {
 }
 
 /// The portable body, its products and its latent layer too composed of Burn's own operations.
-fn composed_of_burns(input: &Likelihood<Floats<Flex>>, goal: &Goal) -> Made {
+fn composed_of_burns(input: &LikelihoodInput<Floats<Flex>>, goal: &Goal) -> Made {
     let device = burn::tensor::Device::flex();
     let there = |x: Floats<Flex>| Floats::<Dispatch>::from_data(x.into_data(), device.as_dispatch());
     let back = |x: Floats<Dispatch>| Floats::<Flex>::from_data(x.into_data(), &Default::default());
@@ -137,9 +137,9 @@ fn any_number_of_threads_makes_the_same() {
     for sizes in SIZES {
         // Sums of another order may round a number the other way.
         for (precision, tolerance) in [(Precision::Full, 2e-6), (Precision::Bf16, 2e-4)] {
-            for map in [MapFunction::Identity, MapFunction::Gss] {
+            for map in [LogitMapConfig::Identity, LogitMapConfig::Gss] {
                 let model = of_type(Model { map, precision, ..sizes }, DType::F32);
-                let goal = goal(&model, map == MapFunction::Identity);
+                let goal = goal(&model, map == LogitMapConfig::Identity);
                 check_threads(&model.input(), &goal, tolerance, &format!("{model:?}"));
             }
         }

@@ -8,14 +8,14 @@ use crate::ops::{Kernels, LatentArgs};
 
 /// Selects portable or native products and latent layers for a context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ContextOps {
+pub(crate) enum ContextPath {
     /// The formulas themselves, composed of Burn's operations.
     Composed,
     /// The operations of the tensors' backend, where it has any.
     Native,
 }
 
-impl ContextOps {
+impl ContextPath {
     /// Whether the operations of the backend that the tensor is on are to be used.
     fn is_native(self, tensor: &Floats) -> bool {
         self == Self::Native && has_kernels(&tensor.primitive().device())

@@ -8,7 +8,7 @@ use super::{Loss, LossOptions, Reduction};
 use crate::checks::TensorChecks;
 use crate::error::{HeadError, OrPanic, expect_shape};
 use crate::likelihood;
-use crate::ops::{ContextSource, Likelihood, MapFunction, Objective, Scores};
+use crate::ops::{ContextSource, LikelihoodInput, LogitMapConfig, Objective, Scores};
 
 /// The mean nll of a plain softmax over `h·Wᵀ + b`, and whatever else the options ask for: a linear cross-entropy that never
 /// stores the logits.
@@ -79,19 +79,19 @@ fn checked_cross_entropy<const D: usize, const T: usize>(
         return Err(HeadError::Unused { option: "prior_cv", reason });
     }
     let masking = bias.clone();
-    of_counted(
+    loss_of_counted(
         targets,
         options,
         vocab,
         || Ok(masking),
         |rows| {
-            let input = Likelihood {
+            let input = LikelihoodInput {
                 contexts: ContextSource::Given(rows.of_hidden(hidden).hidden()),
                 log_prior: None,
                 chunk_bytes: likelihood::memory_budget(&weight),
                 weight: weight.into(),
                 bias: bias.map(Into::into),
-                map: MapFunction::Identity,
+                map: LogitMapConfig::Identity,
                 map_params: None,
                 temperature: 1.0,
                 precision: Default::default(),
@@ -158,12 +158,12 @@ pub(crate) fn check_targets<const T: usize>(
 ///
 /// - bias: of the decoder, −∞ for masked words; made where it is needed
 /// - input: the likelihood's inputs of the tokens that count, and `log π` of their contexts, `[N, K]`
-pub(crate) fn of_counted<const T: usize>(
+pub(crate) fn loss_of_counted<const T: usize>(
     targets: Tensor<T, Int>,
     options: &LossOptions,
     vocab: usize,
     bias: impl FnOnce() -> Result<Option<Tensor<1>>, HeadError>,
-    input: impl FnOnce(&CountedTokens) -> Result<(Likelihood, Option<Tensor<2>>), HeadError>,
+    input: impl FnOnce(&CountedTokens) -> Result<(LikelihoodInput, Option<Tensor<2>>), HeadError>,
 ) -> Result<Loss<T>, HeadError> {
     let shape = targets.dims();
     let targets = targets.reshape([shape.iter().product::<usize>()]);
