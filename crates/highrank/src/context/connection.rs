@@ -197,12 +197,12 @@ impl ContextKind<Self> for DirectOutputConnection {
     }
 
     /// All components with their priors.
-    fn contexts(connection: &Self, tokens: Tokens, precision: Precision, ops: ContextPath) -> Contexts {
+    fn contexts(connection: &Self, tokens: Tokens, precision: Precision, path: ContextPath) -> Contexts {
         let (components, d) = (connection.components(), connection.d_embedding());
         let [count, width] = tokens.hidden.dims();
         let [last, _] = connection.prior.weight.shape().dims();
         let top = tokens.hidden.clone().narrow(1, width - last..width);
-        let log_prior = log_prior(&connection.prior, top, precision, ops);
+        let log_prior = log_prior(&connection.prior, top, precision, path);
         let (hidden, mask) = dropout::of_tokens(tokens, connection.latent());
         // Where a layer's columns of the hidden states and its features begin.
         let (mut column, mut feature) = (0, 0);
@@ -210,7 +210,7 @@ impl ContextKind<Self> for DirectOutputConnection {
             let [d_hidden, of_layer] = latent.weight.shape().dims();
             let (columns, range) = (column..column + d_hidden, feature..feature + of_layer);
             (column, feature) = (columns.end, range.end);
-            ops.latent(LatentArgs {
+            path.latent(LatentArgs {
                 activation: connection.activation,
                 d,
                 hidden: hidden.clone().narrow(1, columns),

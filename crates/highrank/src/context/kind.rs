@@ -97,7 +97,7 @@ pub(super) trait ContextKind<Module> {
     }
 
     /// The contexts of tokens, ready for the decoder.
-    fn contexts(module: &Module, tokens: Tokens, precision: Precision, ops: ContextPath) -> Contexts;
+    fn contexts(module: &Module, tokens: Tokens, precision: Precision, path: ContextPath) -> Contexts;
 }
 
 /// Generates [`ContextConfig`](super::ContextConfig), [`Context`](super::Context) and what these ask of the one context that
@@ -182,9 +182,9 @@ macro_rules! contexts {
             }
 
             /// The contexts of tokens, ready for the decoder; products are of the given precision.
-            pub(crate) fn of_tokens(&self, tokens: Tokens, precision: Precision, ops: ContextPath) -> Contexts {
+            pub(crate) fn of_tokens(&self, tokens: Tokens, precision: Precision, path: ContextPath) -> Contexts {
                 match self {
-                    $(Self::$Name(module) => <$kind>::contexts(module, tokens, precision, ops),)+
+                    $(Self::$Name(module) => <$kind>::contexts(module, tokens, precision, path),)+
                 }
             }
         }

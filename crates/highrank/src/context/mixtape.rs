@@ -160,7 +160,7 @@ impl ContextKind<Self> for Mixtape {
     const NOT_LINEAR: Option<&str> = Some("a Mixtape");
 
     /// The contexts, with the gates of the words that have one of their own.
-    fn contexts(mixtape: &Self, tokens: Tokens, precision: Precision, ops: ContextPath) -> Contexts {
+    fn contexts(mixtape: &Self, tokens: Tokens, precision: Precision, path: ContextPath) -> Contexts {
         let (hidden, mask) = dropout::of_tokens(tokens, mixtape.latent());
         let weight = value(&mixtape.latent.weight);
         let dtype = wide(weight.dtype());
@@ -174,21 +174,21 @@ impl ContextKind<Self> for Mixtape {
             mask,
             precision,
         };
-        let latent = ops.latent(layer(&mixtape.latent, weight, mask));
-        let features = ops.latent(layer(&mixtape.features, value(&mixtape.features.weight), None));
+        let latent = path.latent(layer(&mixtape.latent, weight, mask));
+        let features = path.latent(layer(&mixtape.features, value(&mixtape.features.weight), None));
         let base = Floats::from(value(&mixtape.base.weight)).cast(dtype);
-        let base = ops.product(hidden.clone().cast(dtype), base, precision);
+        let base = path.product(hidden.clone().cast(dtype), base, precision);
 
         let (vectors, bias) = (Floats::from(value(&mixtape.vectors)), Floats::from(value(&mixtape.bias)));
         let ([rows, d_gate], tokens) = (vectors.dims(), base.shape()[0]);
         let [of_frequent, shared] = [0..rows - 1, rows - 1..rows];
         let vector = vectors.clone().rows(shared.clone()).cast(dtype);
         let of_features = features.clone().reshape([tokens * GATES, d_gate]);
-        let logits = ops.product(of_features, vector.transpose(), precision);
+        let logits = path.product(of_features, vector.transpose(), precision);
         let logits = logits.reshape([tokens, GATES]) + base.clone() + bias.clone().rows(shared).cast(dtype);
         let prior = leaves(logits);
         let contexts = match mixtape.frequent {
-            0 => ContextSource::Given(ops.mix(prior, latent)),
+            0 => ContextSource::Given(path.mix(prior, latent)),
             _ => {
                 let (vectors, bias) = (vectors.rows(of_frequent.clone()), bias.rows(of_frequent));
                 let inputs = GatedInputs { prior, latent, features, base, vectors, bias };

@@ -197,9 +197,9 @@ impl Mixture {
         &self,
         tokens: Tokens,
         precision: Precision,
-        ops: ContextPath,
+        path: ContextPath,
     ) -> (LatentArgs, Floats) {
-        let log_prior = log_prior(&self.prior, tokens.hidden.clone(), precision, ops);
+        let log_prior = log_prior(&self.prior, tokens.hidden.clone(), precision, path);
         let (hidden, mask) = dropout::of_tokens(tokens, self.latent());
         let weight = value(&self.latent.weight);
         let latent = LatentArgs {
@@ -216,10 +216,10 @@ impl Mixture {
 }
 
 /// `log softmax(W_π g)`, `[N, K]`, in the type of sums.
-pub(super) fn log_prior(prior: &Linear, hidden: Floats, precision: Precision, ops: ContextPath) -> Floats {
+pub(super) fn log_prior(prior: &Linear, hidden: Floats, precision: Precision, path: ContextPath) -> Floats {
     let weight = Floats::from(value(&prior.weight));
     let dtype = wide(weight.dtype());
-    log_softmax(ops.product(hidden.cast(dtype), weight.cast(dtype), precision))
+    log_softmax(path.product(hidden.cast(dtype), weight.cast(dtype), precision))
 }
 
 /// The kind of context whose components are mixed before the softmax.
@@ -228,9 +228,9 @@ pub struct MixedBefore;
 impl ContextKind<Mixture> for MixedBefore {
     const HAS_PRIORS: bool = true;
 
-    fn contexts(mixture: &Mixture, tokens: Tokens, precision: Precision, ops: ContextPath) -> Contexts {
-        let (latent, log_prior) = mixture.latent_and_log_prior(tokens, precision, ops);
-        let mixed = ops.mix(log_prior.clone().exp(), ops.latent(latent));
+    fn contexts(mixture: &Mixture, tokens: Tokens, precision: Precision, path: ContextPath) -> Contexts {
+        let (latent, log_prior) = mixture.latent_and_log_prior(tokens, precision, path);
+        let mixed = path.mix(log_prior.clone().exp(), path.latent(latent));
         Contexts {
             contexts: ContextSource::Given(mixed),
             log_prior: None,
@@ -249,8 +249,8 @@ impl ContextKind<Mixture> for MixedAfter {
         mixture.components
     }
 
-    fn contexts(mixture: &Mixture, tokens: Tokens, precision: Precision, ops: ContextPath) -> Contexts {
-        let (latent, log_prior) = mixture.latent_and_log_prior(tokens, precision, ops);
+    fn contexts(mixture: &Mixture, tokens: Tokens, precision: Precision, path: ContextPath) -> Contexts {
+        let (latent, log_prior) = mixture.latent_and_log_prior(tokens, precision, path);
         Contexts {
             contexts: ContextSource::Latent(latent),
             log_prior: Some(log_prior.clone()),

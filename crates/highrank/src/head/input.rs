@@ -40,16 +40,16 @@ impl OutputHead {
     pub(crate) fn likelihood_input(
         &self,
         tokens: Tokens,
-        ops: ContextPath,
+        path: ContextPath,
     ) -> Result<(LikelihoodInput, Option<Tensor<2>>), HeadError> {
         let weight = self.decoder.matrix()?;
-        let default_budget = match ops {
+        let default_budget = match path {
             ContextPath::Composed => default_memory_budget(&weight),
             ContextPath::Native => memory_budget(&weight),
         };
         let tokens = tokens.with_latent_mask(self.latent_mask.clone());
         let Contexts { contexts, log_prior, component_log_prior } =
-            self.context.of_tokens(tokens, self.precision, ops);
+            self.context.of_tokens(tokens, self.precision, path);
         let input = LikelihoodInput {
             contexts,
             log_prior,
@@ -110,9 +110,9 @@ impl OutputHead {
     fn inputs<const D: usize>(&self, hidden: Tensor<D>, differentiable: bool) -> Result<Inputs, HeadError> {
         self.check(&hidden)?;
         let native = is_cpu(&hidden.device()) && !(differentiable && self.is_tracked(&hidden));
-        let ops = if native { ContextPath::Native } else { ContextPath::Composed };
-        let (likelihood, _) = self.likelihood_input(Tokens::all(hidden), ops)?;
-        Ok(Inputs { likelihood, native })
+        let path = if native { ContextPath::Native } else { ContextPath::Composed };
+        let (input, _) = self.likelihood_input(Tokens::all(hidden), path)?;
+        Ok(Inputs { input, native })
     }
 }
 
@@ -120,21 +120,21 @@ const TENSOR: &str = "a tensor was asked for";
 
 /// The likelihood's inputs for a prediction.
 pub(crate) struct Inputs {
-    pub(super) likelihood: LikelihoodInput,
+    pub(super) input: LikelihoodInput,
     /// Whether the device's own operations predict, through which no gradient flows.
     pub(super) native: bool,
 }
 
 impl Inputs {
-    /// Of a likelihood, by the device's own operations where it has any.
-    pub(crate) fn of(likelihood: LikelihoodInput) -> Self {
-        Self { likelihood, native: true }
+    /// Of a likelihood's inputs, by the device's own operations where it has any.
+    pub(crate) fn of(input: LikelihoodInput) -> Self {
+        Self { input, native: true }
     }
 
     /// The same tokens in runs that fit the memory budget.
     pub(super) fn into_chunks(self) -> impl Iterator<Item = Self> {
         let native = self.native;
-        self.likelihood.into_chunks().map(move |likelihood| Self { likelihood, native })
+        self.input.into_chunks().map(move |input| Self { input, native })
     }
 
     /// `[N, V]`
@@ -150,8 +150,8 @@ impl Inputs {
     /// What is predicted of every token; a tensor, if one was asked for.
     pub(super) fn predict(self, prediction: Prediction<'_>) -> Option<Floats> {
         match self.native {
-            true => likelihood::predict(self.likelihood, prediction),
-            false => portable::predict(&self.likelihood, prediction),
+            true => likelihood::predict(self.input, prediction),
+            false => portable::predict(&self.input, prediction),
         }
     }
 }

@@ -151,7 +151,7 @@ impl OutputHead {
         if !inputs.native {
             let (mut log_probs, mut words, mut first) = (vec![], vec![], 0);
             for chunk in inputs.into_chunks() {
-                let tokens = chunk.likelihood.tokens();
+                let tokens = chunk.input.tokens();
                 let top = TopK::of_rows(chunk.log_probs().tensor(), k, first)?;
                 log_probs.push(top.log_probs);
                 words.push(top.words);
@@ -162,7 +162,7 @@ impl OutputHead {
                 words: Tensor::cat(words, 0).reshape(shape),
             });
         }
-        let dtype = inputs.likelihood.wide();
+        let dtype = inputs.input.wide();
         let best = read(inputs, |token, row| match row {
             LogProbs::F32(row) => best_pairs(row, k, token),
             LogProbs::F64(row) => best_pairs(row, k, token),
@@ -202,7 +202,7 @@ impl OutputHead {
         let words = match sampling.is_neutral() {
             true => draw(inputs, rng)?,
             false => {
-                let numbers = sampling.numbers(inputs.likelihood.tokens(), rng);
+                let numbers = sampling.numbers(inputs.input.tokens(), rng);
                 read(inputs, |token, row| sampling.draw(row, token, numbers[token]))?
             }
         };
@@ -215,7 +215,7 @@ pub(crate) fn read<R: Send + Sync>(
     inputs: Inputs,
     of: impl Fn(usize, LogProbs<'_>) -> Result<R, HeadError> + Sync,
 ) -> Result<Vec<R>, HeadError> {
-    let made: Vec<OnceLock<_>> = (0..inputs.likelihood.tokens()).map(|_| OnceLock::new()).collect();
+    let made: Vec<OnceLock<_>> = (0..inputs.input.tokens()).map(|_| OnceLock::new()).collect();
     inputs.predict(Prediction::Read(&|token, row| {
         made[token].get_or_init(|| of(token, row));
     }));
@@ -224,11 +224,11 @@ pub(crate) fn read<R: Send + Sync>(
 
 /// A word for each token from the distribution itself, that of a component where there are several.
 pub(super) fn draw(inputs: Inputs, rng: &mut impl Rng) -> Result<Vec<usize>, HeadError> {
-    let components = match inputs.likelihood.log_prior.clone() {
-        Some(log_prior) => draw_components(log_prior, &numbers(inputs.likelihood.tokens(), rng))?,
+    let components = match inputs.input.log_prior.clone() {
+        Some(log_prior) => draw_components(log_prior, &numbers(inputs.input.tokens(), rng))?,
         None => vec![],
     };
-    let numbers = numbers(inputs.likelihood.tokens(), rng);
+    let numbers = numbers(inputs.input.tokens(), rng);
     let mut words = vec![Drawn::AllMasked; numbers.len()];
     let draw = Draw { components: &components, numbers: &numbers, words: &mut words };
     inputs.predict(Prediction::Draw(draw));
