@@ -19,10 +19,12 @@ mod misuse;
 
 const PLIF: LogitMapConfig = LogitMapConfig::Plif { knots: 12, bound: 1.5 };
 
-/// Every map with a body for kernels. Bounds are narrower than the logits, so that the outer pieces are reached.
-fn maps() -> Vec<LogitMapConfig> {
+/// Every map with a body for kernels, and numbers that ask most of one: a low cap, few knots. Bounds are narrower than the
+/// logits, so that the outer pieces are reached.
+fn maps() -> impl Iterator<Item = LogitMapConfig> {
     let on_gpu = LogitMapConfig::examples().into_iter().filter(|map| map.on_gpu().is_some());
-    on_gpu.chain([12, 2, 1].map(|knots| LogitMapConfig::Plif { knots, bound: 1.5 })).collect()
+    let few_knots = [2, 1].map(|knots| LogitMapConfig::Plif { knots, bound: 1.5 });
+    on_gpu.chain([LogitMapConfig::SoftCap { cap: 2.0 }, PLIF]).chain(few_knots)
 }
 
 const TOKENS: usize = 7;
