@@ -315,10 +315,7 @@ impl ModelConfig {
     /// Rows of the decoder matrix and its bias: V, or with clusters c_1 + C, the words below the first cutoff and one for each
     /// cluster.
     pub fn decoder_rows(&self) -> usize {
-        match self.clusters() {
-            Some(AdaptiveConfig { cutoffs, .. }) => cutoffs.first().map_or(0, |first| first + cutoffs.len()),
-            None => self.vocab,
-        }
+        HeadConfig { adaptive: self.clusters(), ..HeadConfig::softmax(1, self.vocab) }.decoder_rows()
     }
 
     /// Shape of the decoder matrix that the model has beside the embedding. A tied one has the rows that the embedding lacks, those
@@ -332,14 +329,14 @@ impl ModelConfig {
     }
 
     /// Learned scalars of the clusters' tails, `Σ_i d_i (H + words of cluster i)` with H the width of the output layer's input.
-    pub fn tail_params(&self) -> usize {
-        let Some(clusters) = self.clusters() else { return 0 };
+    fn tail_params(&self) -> Saturating<usize> {
         let none = Saturating(0);
+        let Some(clusters) = self.clusters() else { return none };
         let hidden =
             self.connections().iter().fold(none, |sum, connection| sum + Saturating(connection.d_hidden));
         let tails = clusters.tails(hidden.0, self.vocab);
         let params = tails.map(|(words, width)| Saturating(width) * (hidden + Saturating(words.len())));
-        params.fold(none, |sum, tail| sum + tail).0
+        params.fold(none, |sum, tail| sum + tail)
     }
 
     /// Number of learned scalars, in closed form. A tied matrix counts once. A number that is too large for its type is that type's
@@ -359,7 +356,7 @@ impl ModelConfig {
         let inputs = std::iter::once(d).chain(sizes());
         let lstm = inputs.zip(sizes()).fold(none, |sum, (i, h)| sum + four * h * (i + h + two));
         let matrix = self.decoder_shape().map_or(none, |[rows, width]| Saturating(rows) * Saturating(width));
-        let decoder = matrix + Saturating(self.decoder_rows()) + Saturating(self.tail_params());
+        let decoder = matrix + Saturating(self.decoder_rows()) + self.tail_params();
         let (prior, latent) = self.mixture_params();
         let mixture = Saturating(prior) + Saturating(latent);
         let plif = if self.head.has_plif() { knots + one } else { none };
