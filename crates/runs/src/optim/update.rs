@@ -5,34 +5,26 @@
 
 use burn::tensor::Tensor;
 
-/// Returns `$made` from the function around it if `$x` is on the plain CPU device and holds f32 or f64, which `$T` then stands for.
-/// Burn's operations follow it, for every other tensor.
+/// Returns `$made`, a primitive, from the function around it if `$x` is on the plain CPU device and holds f32 or f64. Burn's
+/// operations follow it, for every other tensor.
 macro_rules! native {
-    ($x:expr, $T:ident => $made:expr) => {
+    ($x:expr => $made:expr) => {
         #[cfg(feature = "flex")]
-        match flex::dtype(&$x) {
-            Some(burn::tensor::DType::F32) => {
-                type $T = f32;
-                return $made;
-            }
-            Some(burn::tensor::DType::F64) => {
-                type $T = f64;
-                return $made;
-            }
-            _ => {}
+        if flex::serves(&$x) {
+            return Tensor::from_primitive::<burn::backend::Flex>($made);
         }
     };
 }
 
 /// `Σ x²`, shape `[1]`.
 pub(super) fn square_sum<const D: usize>(x: Tensor<D>) -> Tensor<1> {
-    native!(x, T => flex::square_sum::<T, D>(x));
+    native!(x => flex::square_sum(flex::contiguous(x)));
     (x.clone() * x).sum()
 }
 
 /// `x · factor` with a factor on the device, shape `[1]`.
 pub(super) fn scale<const D: usize>(x: Tensor<D>, factor: Tensor<1>) -> Tensor<D> {
-    native!(x, T => flex::scale::<T, D>(x, factor));
+    native!(x => flex::scale(flex::contiguous(x), factor.into_scalar()));
     x * factor.reshape([1; D])
 }
 
@@ -44,7 +36,10 @@ pub(super) fn descend<const D: usize>(
     lr: f64,
     decay: f64,
 ) -> Tensor<D> {
-    native!(weight, T => flex::descend::<T, D>(weight, gradient, factor, lr, decay));
+    native!(weight => {
+        let factor = factor.map_or(1.0, |factor| factor.clone().into_scalar());
+        flex::descend(flex::contiguous(weight), flex::contiguous(gradient), factor, lr, decay)
+    });
     let gradient = match factor {
         Some(factor) => gradient * factor.clone().reshape([1; D]),
         None => gradient,
@@ -55,7 +50,7 @@ pub(super) fn descend<const D: usize>(
 
 /// `average + (x − average) · share`
 pub(super) fn average<const D: usize>(average: Tensor<D>, x: Tensor<D>, share: f64) -> Tensor<D> {
-    native!(average, T => flex::average::<T, D>(average, x, share));
+    native!(average => flex::average(flex::contiguous(average), flex::contiguous(x), share));
     // The change is the temporary here, so that the average itself is updated in place.
     let change = (x - average.clone()).mul_scalar(share);
     average + change
@@ -69,11 +64,13 @@ pub(super) fn adapt(
     decay: Tensor<1>,
     origin: Tensor<1>,
 ) -> Tensor<1> {
-    native!(weight, T => flex::adapt::<T>(weight, [gradient, rate, decay, origin]));
+    native!(weight => flex::adapt(flex::contiguous(weight), [gradient, rate, decay, origin].map(flex::contiguous)));
     let change = (origin - weight.clone()) * decay - gradient * rate;
     weight + change
 }
 
+/// No function here is generic, but for those that [`typed`](flex::typed) calls: the loops are compiled with this crate, and not again,
+/// less optimised, with each model that is trained.
 #[cfg(feature = "flex")]
 mod flex {
     use burn::backend::{DispatchDevice, Flex};
@@ -84,12 +81,43 @@ mod flex {
     /// Values of a block. Sums are made block by block, so it is fixed.
     const BLOCK: usize = 1 << 14;
 
-    /// The type of the values of a tensor on the plain CPU device; none on another.
-    pub(super) fn dtype<const D: usize>(x: &Tensor<D>) -> Option<DType> {
-        matches!(x.device().as_dispatch(), DispatchDevice::Flex(_)).then(|| x.dtype())
+    /// Whether the tensor is on the plain CPU device, and holds f32 or f64.
+    pub(super) fn serves<const D: usize>(x: &Tensor<D>) -> bool {
+        matches!(x.device().as_dispatch(), DispatchDevice::Flex(_))
+            && matches!(x.dtype(), DType::F32 | DType::F64)
     }
 
-    pub(super) fn square_sum<T: Real, const D: usize>(x: Tensor<D>) -> Tensor<1> {
+    /// The primitive in row-major order. It is the only owner of its memory if the tensor was.
+    ///
+    /// # Panics
+    /// If the tensor is not on the plain CPU device: the inputs of an update share one device.
+    pub(super) fn contiguous<const D: usize>(x: Tensor<D>) -> FlexTensor {
+        let primitive = x.try_into_primitive::<Flex>();
+        primitive.expect("all inputs of an update are on one device").to_contiguous()
+    }
+
+    /// `$made`, where `$T` is the type of the values of `$x`.
+    macro_rules! typed {
+        ($x:expr, $T:ident => $made:expr) => {
+            match $x.dtype() {
+                DType::F64 => {
+                    type $T = f64;
+                    $made
+                }
+                _ => {
+                    type $T = f32;
+                    $made
+                }
+            }
+        };
+    }
+
+    pub(super) fn square_sum(x: FlexTensor) -> FlexTensor {
+        fn of<T: Real>(values: &[T]) -> FlexTensor {
+            let mut sums = vec![0.0; values.len().div_ceil(BLOCK)];
+            cpu::share(values.chunks(BLOCK).zip(&mut sums), |(values, sum)| *sum = block(values));
+            cpu::tensor(vec![T::of(sums.iter().sum())], [1])
+        }
         /// In lanes, so that the sum is vectorised.
         fn block<T: Real>(values: &[T]) -> f64 {
             let mut lanes = [T::ZERO; 16];
@@ -101,91 +129,66 @@ mod flex {
             }
             lanes.iter().map(|x| x.wide()).sum::<f64>() + rest.iter().map(|x| (*x * *x).wide()).sum::<f64>()
         }
-        let x = contiguous(x);
-        let values = slice::<T>(&x);
-        let mut sums = vec![0.0; values.len().div_ceil(BLOCK)];
-        cpu::share(values.chunks(BLOCK).zip(&mut sums), |(values, sum)| *sum = block(values));
-        wrap(cpu::tensor(vec![T::of(sums.iter().sum())], [1]))
+        typed!(x, T => of::<T>(slice(&x)))
     }
 
-    pub(super) fn scale<T: Real, const D: usize>(x: Tensor<D>, factor: Tensor<1>) -> Tensor<D> {
-        let factor = factor.into_scalar::<f64>();
+    pub(super) fn scale(x: FlexTensor, factor: f64) -> FlexTensor {
         if factor == 1.0 {
             return x;
         }
-        let factor = T::of(factor);
-        in_place(x, |x: T| x * factor)
+        typed!(x, T => {
+            let factor = T::of(factor);
+            in_place(x, |x: T| x * factor)
+        })
     }
 
-    pub(super) fn descend<T: Real, const D: usize>(
-        weight: Tensor<D>,
-        gradient: Tensor<D>,
-        factor: Option<&Tensor<1>>,
+    pub(super) fn descend(
+        weight: FlexTensor,
+        gradient: FlexTensor,
+        factor: f64,
         lr: f64,
         decay: f64,
-    ) -> Tensor<D> {
-        let factor = factor.map_or(1.0, |factor| factor.clone().into_scalar::<f64>());
-        let [factor, lr, decay] = [factor, lr, decay].map(T::of);
-        with(weight, gradient, |w: T, g| w - lr * (g * factor + decay * w))
+    ) -> FlexTensor {
+        typed!(weight, T => {
+            let [factor, lr, decay] = [factor, lr, decay].map(T::of);
+            with(weight, gradient, |w: T, g| w - lr * (g * factor + decay * w))
+        })
     }
 
-    pub(super) fn average<T: Real, const D: usize>(
-        average: Tensor<D>,
-        x: Tensor<D>,
-        share: f64,
-    ) -> Tensor<D> {
-        let share = T::of(share);
-        with(average, x, |a: T, x| a + (x - a) * share)
+    pub(super) fn average(average: FlexTensor, x: FlexTensor, share: f64) -> FlexTensor {
+        typed!(average, T => {
+            let share = T::of(share);
+            with(average, x, |a: T, x| a + (x - a) * share)
+        })
     }
 
     /// `others`: gradient, rate, decay and origin.
-    pub(super) fn adapt<T: Real>(weight: Tensor<1>, others: [Tensor<1>; 4]) -> Tensor<1> {
-        let (mut weight, others) = (contiguous(weight), others.map(contiguous));
-        let [gradient, rate, decay, origin] = others.each_ref().map(|other| slice::<T>(other));
-        let values: &mut [T] = weight.storage_mut();
-        let len = values.len();
-        assert!(
-            [gradient, rate, decay, origin].iter().all(|other| other.len() == len),
-            "adapt: shapes differ"
-        );
-        cpu::share(values.chunks_mut(BLOCK).enumerate(), |(block, values)| {
-            let start = block * BLOCK;
-            let end = start + values.len();
-            let (g, r) = (&gradient[start..end], &rate[start..end]);
-            let (d, o) = (&decay[start..end], &origin[start..end]);
-            for ((((w, g), r), d), o) in values.iter_mut().zip(g).zip(r).zip(d).zip(o) {
-                *w = *w + *d * (*o - *w) - *r * *g;
-            }
-        });
-        wrap(weight)
+    pub(super) fn adapt(mut weight: FlexTensor, others: [FlexTensor; 4]) -> FlexTensor {
+        fn of<T: Real>(values: &mut [T], others: [&[T]; 4]) {
+            assert!(others.iter().all(|other| other.len() == values.len()), "adapt: shapes differ");
+            cpu::share(values.chunks_mut(BLOCK).enumerate(), |(block, values)| {
+                let start = block * BLOCK;
+                let [g, r, d, o] = others.map(|other| &other[start..start + values.len()]);
+                for ((((w, g), r), d), o) in values.iter_mut().zip(g).zip(r).zip(d).zip(o) {
+                    *w = *w + *d * (*o - *w) - *r * *g;
+                }
+            });
+        }
+        typed!(weight, T => of::<T>(weight.storage_mut(), others.each_ref().map(slice)));
+        weight
     }
 
-    fn in_place<T: Real, const D: usize>(x: Tensor<D>, f: impl Fn(T) -> T + Sync) -> Tensor<D> {
-        let mut x = contiguous(x);
+    fn in_place<T: Real>(mut x: FlexTensor, f: impl Fn(T) -> T + Sync) -> FlexTensor {
         let values: &mut [T] = x.storage_mut();
         cpu::share(values.chunks_mut(BLOCK), |block| block.iter_mut().for_each(|x| *x = f(*x)));
-        wrap(x)
+        x
     }
 
-    fn with<T: Real, const D: usize>(x: Tensor<D>, y: Tensor<D>, f: impl Fn(T, T) -> T + Sync) -> Tensor<D> {
-        let (mut x, y) = (contiguous(x), contiguous(y));
+    fn with<T: Real>(mut x: FlexTensor, y: FlexTensor, f: impl Fn(T, T) -> T + Sync) -> FlexTensor {
         let values: &mut [T] = x.storage_mut();
         let blocks = values.chunks_mut(BLOCK).zip(slice::<T>(&y).chunks(BLOCK));
         cpu::share(blocks, |(xs, ys)| xs.iter_mut().zip(ys).for_each(|(x, y)| *x = f(*x, *y)));
-        wrap(x)
-    }
-
-    /// The primitive in row-major order. It is the only owner of its memory if the tensor was.
-    ///
-    /// # Panics
-    /// If the tensor is not on the plain CPU device: the inputs of an update share one device.
-    fn contiguous<const D: usize>(x: Tensor<D>) -> FlexTensor {
-        let primitive = x.try_into_primitive::<Flex>();
-        primitive.expect("all inputs of an update are on one device").to_contiguous()
-    }
-
-    fn wrap<const D: usize>(x: FlexTensor) -> Tensor<D> {
-        Tensor::from_primitive::<Flex>(x)
+        x
     }
 }
 
