@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use crate::files;
-use burn::module::{Module, ModuleMapper, Param, ParamId, list_param_ids};
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::optim::{AdamConfig, GradientsParams, ModuleOptimizer};
 use burn::store::burn_pack::{Error as PackError, Reader, Tensor as PackTensor, Writer};
 use burn::tensor::{Bytes, Tensor};
@@ -104,6 +104,22 @@ fn map_rows(
     writer.into_bytes()
 }
 
+/// The parameters of a module, by their numbers: all of them, and those that are trained.
+#[derive(Default)]
+struct Numbers {
+    all: BTreeSet<u64>,
+    trained: BTreeSet<u64>,
+}
+
+impl ModuleVisitor for Numbers {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        self.all.insert(param.id.val());
+        if param.val().is_require_grad() {
+            self.trained.insert(param.id.val());
+        }
+    }
+}
+
 /// The parameters of which an optimiser has moments, by their numbers.
 fn parameters(optimiser: &ModuleOptimizer) -> BTreeSet<u64> {
     let tensors = Reader::from_bytes(to_bytes(optimiser)).and_then(Reader::into_tensors);
@@ -193,7 +209,7 @@ impl Adam {
     }
 
     /// `optimiser`, of no steps yet, with the state in a file of a module whose [parameters have the same
-    /// numbers](number_parameters).
+    /// numbers](number_parameters). Parameters that are not trained need no moments.
     ///
     /// # Errors
     /// As [`load_optimiser`], and [`Error::Damaged`] if the file is of other parameters.
@@ -204,8 +220,9 @@ impl Adam {
         path: &Path,
     ) -> Result<Self> {
         let optimiser = load_optimiser(Portable(optimiser).into(), shards, path)?;
-        let expected: BTreeSet<u64> = list_param_ids(module).into_iter().map(|id| id.val()).collect();
-        if parameters(&optimiser) != expected {
+        let (mut numbers, moments) = (Numbers::default(), parameters(&optimiser));
+        module.visit(&mut numbers);
+        if !(moments.is_subset(&numbers.all) && numbers.trained.is_subset(&moments)) {
             return Err(Error::damaged(path, "its moments are not those of the model's parameters"));
         }
         Ok(Self { optimiser, whole: vec![] })
@@ -252,6 +269,21 @@ mod tests {
         let got = step(&mut loaded, module, -0.7);
         assert_eq!(got.weight.val().dtype(), DType::F64);
         assert_eq!(values(&got), values(&expected));
+    }
+
+    #[test]
+    fn frozen_parameters_need_no_moments() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("adam.bpk");
+        let (none, mut optimiser) = (Shards::default(), Adam::new(adam()));
+        let module = wide();
+        let mut grads = GradientsParams::new();
+        grads.register(module.weight.id, number::<2>([[0.1, 0.3]]).inner());
+        let module = optimiser.step_clipped(0.1, module, grads, 10.0, &none).unwrap().0;
+        optimiser.save(&none, &path).unwrap();
+        let frozen = |module: Pair| Pair { bias: module.bias.set_require_grad(false), ..module };
+        assert!(Adam::load(adam(), &module, &none, &path).is_err());
+        assert!(Adam::load(adam(), &frozen(module), &none, &path).is_ok());
     }
 
     #[test]

@@ -71,7 +71,7 @@ impl HeadArgs {
             ("--activation", self.activation.is_some(), head.is_mixture(), "mixture"),
             ("--start", self.start.is_some(), head.is_mixture(), "mixture"),
             ("--facets", matches!(self.facets, Some(Facets(Some(_)))), head.is_mixture(), "mixture"),
-            ("--dropout-latent", self.dropout_latent.is_some(), head.has_contexts(), "mixture"),
+            ("--dropout-latent", self.dropout_latent.is_some(), head.has_contexts(), "latent contexts"),
             ("--knots", self.knots.is_some(), head.has_plif(), "PLIF"),
             ("--plif-bound", self.plif_bound.is_some(), head.has_plif(), "PLIF"),
             ("--cap", self.cap.is_some(), head == Head::SoftCap, "soft cap"),
