@@ -20,6 +20,15 @@ fn hidden(width: usize, on: On<'_>) -> Tensor<2> {
     tensor([TOKENS, width], 1, on).mul_scalar(2.0)
 }
 
+#[test]
+fn a_trained_projection_may_be_where_contexts_start() {
+    let projection = tensor([HIDDEN, EMBEDDING], 3, (&ad(), DType::F32)).require_grad();
+    for components in [1, 4] {
+        let made = Mixture::around(projection.clone(), components, 0.02);
+        assert!(made.latent.weight.val().is_require_grad());
+    }
+}
+
 /// The heads with contexts that may start at the softmax, of this width of hidden states.
 fn mixtures(d_hidden: usize, spread: f64) -> impl Iterator<Item = HeadConfig> {
     let heads = [

@@ -8,8 +8,8 @@ use burn::tensor::activation::log_softmax;
 use burn::tensor::{DType, Device, Tensor};
 use highrank::context::{Context, MixtapeConfig, MixtureConfig};
 use highrank::{
-    BeamSearch, ContextConfig, FinishedHypotheses, HeadConfig, HeadError, LatentDropout, LogitMapConfig,
-    LossOptions, OutputHead, Precision, Sampling, TimeAxis,
+    AdaptiveConfig, BeamSearch, ContextConfig, FinishedHypotheses, HeadConfig, HeadError, LatentDropout,
+    LogitMapConfig, LossOptions, OutputHead, Precision, Sampling, TimeAxis,
 };
 
 use crate::support::*;
@@ -206,6 +206,8 @@ fn sizes_that_no_memory_holds_are_errors() {
         gates(1, usize::MAX),
         gates(1, usize::MAX / 40),
         layers(&[(usize::MAX, 1), (2, 1)]),
+        HeadConfig::softmax(8, 1 << 60).with_adaptive(AdaptiveConfig::new(vec![10])),
+        padded(HeadConfig::softmax(8, usize::MAX), 64).with_adaptive(AdaptiveConfig::new(vec![10])),
         layers(&[(4, usize::MAX), (4, 2)]),
     ] {
         config.validate().expect_err(&format!("{config:?}"));

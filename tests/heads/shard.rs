@@ -347,15 +347,28 @@ fn a_tied_head_and_its_embedding_share_their_rows() {
 
 #[test]
 fn all_ranks_drop_the_same_latent_features() {
+    for device in [ad(), ad().gradient_checkpointing()] {
+        let on = (&device, DType::F32);
+        let config = mos(VOCAB).with_latent_dropout(0.5, TimeAxis::First);
+        let whole = head(&config, on);
+        let made = on_ranks(4, &whole, |head| {
+            let state = tensor([1, TOKENS, HIDDEN], 7, on);
+            let targets = targets(TOKENS, VOCAB, on.0).reshape([1, TOKENS]);
+            Ok(head.loss(state, targets)?.into_scalar::<f32>())
+        });
+        assert!(made.iter().all(|loss| loss.to_bits() == made[0].to_bits()), "{made:?}");
+    }
+}
+
+#[test]
+fn contexts_may_have_fewer_digits_than_the_decoder() {
     let on = (&ad(), DType::F32);
-    let config = mos(VOCAB).with_latent_dropout(0.5, TimeAxis::First);
-    let whole = head(&config, on);
-    let made = on_ranks(4, &whole, |head| {
-        let state = tensor([1, TOKENS, HIDDEN], 7, on);
-        let targets = targets(TOKENS, VOCAB, on.0).reshape([1, TOKENS]);
-        Ok(head.loss(state, targets)?.into_scalar::<f32>())
-    });
-    assert!(made.iter().all(|loss| loss.to_bits() == made[0].to_bits()), "{made:?}");
+    let config = mos(VOCAB);
+    let mut whole = head(&config, on);
+    whole.decoder = highrank::cast_parameters(whole.decoder, DType::F64);
+    for options in choices(on) {
+        check_loss((&whole, &config), on, (&some_targets(on.0), &options), 1e-5, "an f64 decoder");
+    }
 }
 
 #[test]

@@ -95,3 +95,21 @@ fn statistics_are_of_the_contexts_that_the_loss_reads() {
     let [with, without] = [true, false].map(|statistics| values(loss(&masked, statistics).value));
     assert_close(&with, &without, 1e-14, "the value");
 }
+
+#[test]
+fn a_given_mask_meets_gradient_checkpointing() {
+    let device = ad().gradient_checkpointing();
+    let on = (&device, DType::F64);
+    let [_, adaptive] = adaptive_heads(VOCAB);
+    for config in [mos(VOCAB), adaptive] {
+        let drawn = head(&config.with_latent_dropout(0.5, TimeAxis::First), on);
+        let given = drawn.with_latent_mask(drawn.context.draw_latent_mask(4).expect("a mask in training"));
+        for head in [drawn, given] {
+            let state = tensor::<3>([3, 4, HIDDEN], 1, on).require_grad();
+            let words = targets(12, VOCAB, on.0).reshape([3, 4]);
+            let options = LossOptions::new().with_statistics(true);
+            let gradients = head.loss_with(state.clone(), words, &options).value.backward();
+            assert!(state.grad(&gradients).is_some());
+        }
+    }
+}

@@ -23,6 +23,11 @@ pub(crate) fn value<const D: usize>(param: &Param<Tensor<D>>) -> Tensor<D> {
     param.val().dequantize()
 }
 
+/// A tensor without its history. Detaching alone leaves a leaf tracked, and no sum of one can be a parameter.
+pub(crate) fn constant<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
+    tensor.detach().set_require_grad(false)
+}
+
 /// Whether the parameter is trained, on a device without autodiff too, where only training mode shows it.
 pub(crate) fn is_trained<const D: usize>(param: &Param<Tensor<D>>) -> bool {
     param.clone().train().val().is_require_grad()

@@ -85,7 +85,11 @@ pub(super) fn of_tokens(tokens: Tokens, latent: Option<Latent<'_>>) -> (Floats, 
                 "latent dropout: the mask is for {count} sequences, but there are {sequences}"
             );
             let mask = mask.inner();
-            Some(if latent.like.base().device().is_autodiff() { Tensor::from_inner(mask) } else { mask })
+            // As the parameters' device: the tensors of an operation share a checkpointing strategy.
+            Some(match latent.like.base().device().gradient_checkpointing_strategy() {
+                Some(strategy) => Tensor::from_inner(mask).with_gradient_checkpointing_strategy(strategy),
+                None => mask,
+            })
         }
         None => latent.draw(sequences),
     };

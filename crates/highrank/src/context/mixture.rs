@@ -15,7 +15,7 @@ use crate::checks::TensorChecks;
 use crate::error::{HeadError, at_least_one};
 use crate::math::log_softmax;
 use crate::ops::{Activation, ContextSource, LatentArgs, wide};
-use crate::parameters::value;
+use crate::parameters::{constant, value};
 
 /// Configuration of a [`Mixture`] in a head, whose sizes are the head's.
 ///
@@ -100,7 +100,7 @@ impl Mixture {
     pub fn around(projection: Tensor<2>, components: usize, spread: f64) -> Self {
         let (device, dtype) = (projection.device(), projection.dtype());
         let [d_hidden, d] = projection.dims();
-        let weight = Tensor::cat(vec![projection.detach(); components], 1);
+        let weight = Tensor::cat(vec![constant(projection); components], 1);
         // Drawn in f32 or wider: not every backend draws shorter numbers.
         let noise = Distribution::Normal(0.0, spread);
         let noise = Tensor::<2>::random([d_hidden, components * d], noise, (&device, wide(dtype)));

@@ -362,6 +362,11 @@ impl HeadConfig {
         sizes.into_iter().try_for_each(|(name, size)| at_least_one(name, size))?;
         if let Some(adaptive) = &self.adaptive {
             adaptive.validate(self.vocab)?;
+            for (words, width) in adaptive.tails(self.d_hidden, self.vocab) {
+                let rows = words.len().checked_next_multiple_of(self.vocab_multiple).unwrap_or(usize::MAX);
+                fits_memory("a tail's weight", [rows, width])?;
+                fits_memory("a tail's projection", [self.d_hidden, width])?;
+            }
         }
         self.context.validate(self.sizes())?;
         let contexts = self.context.components().saturating_mul(self.d_embedding);

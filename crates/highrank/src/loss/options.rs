@@ -8,6 +8,7 @@ use crate::checks::TensorChecks;
 use crate::error::{HeadError, expect_shape, in_range, not_negative};
 use crate::likelihood::Shares;
 use crate::ops::Divergence;
+use crate::parameters::constant;
 
 /// How a loss is made of the tokens' log-probabilities. The default is the mean nll.
 ///
@@ -60,11 +61,6 @@ pub struct LossOptions {
     pub(crate) statistics: bool,
     /// Whether the host finds out which tokens count, on a GPU too.
     pub(crate) read_back: bool,
-}
-
-/// A tensor without its history. Detaching alone leaves a leaf tracked.
-fn constant<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
-    tensor.detach().set_require_grad(false)
 }
 
 /// How the losses of tokens become one value.
@@ -120,7 +116,7 @@ impl LossOptions {
     /// mean divides by `Σ_n w_{y_n}`, with token weights `t_n` by `Σ_n t_n w_{y_n}`; where a teacher or distributions are the targets,
     /// by the number of tokens, with token weights by their sum. The z-loss and the entropy bonus are not weighted. Constants of the loss.
     pub fn with_class_weights(mut self, weights: Tensor<1>) -> Self {
-        self.class_weights = Some(weights.detach().into());
+        self.class_weights = Some(constant(weights).into());
         self
     }
 

@@ -4,6 +4,7 @@ use burn::tensor::Tensor;
 
 use crate::error::{OrPanic, in_range};
 use crate::ops::wide;
+use crate::parameters::constant;
 
 /// What the rewards of a group are divided by, once their mean is subtracted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -46,7 +47,7 @@ pub fn group_advantages(rewards: Tensor<2>, scale: GroupScale) -> Tensor<2> {
     in_range("the number of answers to a prompt", answers as f64, "at least 2", 2.0..)
         .or_panic("group_advantages");
     let dtype = wide(rewards.dtype());
-    let rewards = rewards.detach().cast(dtype);
+    let rewards = constant(rewards).cast(dtype);
     // Beside one of them, the mean of equal rewards is 0; that of the rewards themselves may round.
     let rewards = rewards.clone() - rewards.narrow(1, 0, 1);
     let centred = rewards.clone() - rewards.mean_dim(1);

@@ -6,6 +6,7 @@ use highrank_kernels::Floats;
 use super::sequences::{log_ratios, weight};
 use crate::error::{HeadError, OrPanic, expect_shape};
 use crate::math::sigmoid;
+use crate::parameters::constant;
 
 /// The options of [`kto_loss`]. By default β is 0.1, both weights are 1 and the reference point is 0.
 #[derive(Debug, Clone)]
@@ -124,6 +125,7 @@ pub fn kto_reference_point(
     ref_log_probs: Tensor<2>,
     mask: Tensor<2, Bool>,
 ) -> Tensor<1> {
-    let ratios = log_ratios(log_probs.detach(), ref_log_probs, &mask).or_panic("kto_reference_point");
+    let [log_probs, ref_log_probs] = [log_probs, ref_log_probs].map(constant);
+    let ratios = log_ratios(log_probs, ref_log_probs, &mask).or_panic("kto_reference_point");
     ratios.mean().clamp_min(0.0)
 }

@@ -71,7 +71,9 @@ impl ShardedHead {
         let head = self.with_common_mask(tokens.leading())?;
         let (input, component_log_prior) = head.likelihood_input(tokens, ContextPath::Native)?;
         let (rank, components) = (self.group().rank(), input.components());
-        let log_prior = input.log_prior.clone().map(Floats::tensor::<2>);
+        // Of the contexts' type, which may be narrower than the decoder's.
+        let sums = input.wide();
+        let log_prior = input.log_prior.clone().map(|prior| prior.cast(sums).tensor::<2>());
         let rows = self.rows_of(input);
 
         let asked = self.asked(&words)?;

@@ -41,11 +41,14 @@ impl Target {
         let of_listed = listed.iter().map(|(_, probability)| probability).sum::<f64>();
         let others = all.unlisted(&listed);
         let left = (1.0 - of_listed).min(1.0);
+        // What is left by rounding belongs to the listed words: the head cluster would share it among its own.
+        let is_rounding = others > 0 && left > 0.0 && left <= rounding;
+        let whole = if is_rounding { of_listed } else { 1.0 };
         let left = if left <= rounding { 0.0 } else { left };
         let share = if others > 0 { left / others as f64 } else { 0.0 };
         let (keep, smooth) = (1.0 - smoothing, smoothing / all.count as f64);
         let smoothed = |(word, probability): (usize, f64)| {
-            (word, keep * probability + if all.unmasked[word] { smooth } else { 0.0 })
+            (word, keep * probability / whole + if all.unmasked[word] { smooth } else { 0.0 })
         };
         let listed = listed.into_iter().map(smoothed).collect();
         Self { listed, level: keep * share + smooth }
@@ -123,6 +126,10 @@ mod tests {
         assert_eq!(level([0.5, 0.3, 0.4], f64::EPSILON), 0.0);
         assert_eq!(level([0.25, 0.25, 0.125], f32::EPSILON.into()), 0.375 / 6.0);
         assert!(level([0.7, 0.2, 0.1 - 1e-8], f64::EPSILON) > 0.0);
+        // The listed words have it.
+        let listed = [0.5, 0.375, 0.117_187_5].into_iter().enumerate().collect();
+        let mass = Target::new(listed, 1.0 / 128.0, 0.0, &all).mass(&all);
+        assert!((mass - 1.0).abs() < 1e-15, "{mass}");
         // However many words are listed.
         assert_eq!(level([0.5, 0.375, 0.109_375], 1.0 / 128.0), 0.015_625 / 6.0);
     }
