@@ -78,7 +78,7 @@ pub enum Error {
     },
 
     /// A token stream cannot be cut into the columns that were asked for.
-    #[error("{what} is shorter than one batch: {tokens} tokens, but {batch} columns need at least {needed}")]
+    #[error("{}", too_short(what, *tokens, *batch, *needed))]
     CorpusTooShort {
         /// Which stream, such as `the training text`.
         what: &'static str,
@@ -426,6 +426,15 @@ pub fn check(good: bool, name: &'static str, value: impl Display, expected: &'st
 }
 
 /// The weights of a perplexity, and what follows if training made them.
+fn too_short(what: &str, tokens: usize, batch: usize, needed: usize) -> String {
+    match batch {
+        1 => format!("{what} is too short: at least {needed} tokens are needed, but it has {tokens}"),
+        _ => format!(
+            "{what} is shorter than one batch: {tokens} tokens, but {batch} columns need at least {needed}"
+        ),
+    }
+}
+
 fn with_weights(epoch: usize, step: Option<usize>) -> String {
     match epoch {
         0 => "with the weights that training starts from".into(),

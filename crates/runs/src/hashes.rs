@@ -91,9 +91,11 @@ pub(crate) fn checked(folder: &Path, name: &str) -> Result<Option<Vec<u8>>> {
     looked_at(folder, name)
 }
 
-/// Checks all files of `folder` whose hashes are noted.
-pub(crate) fn check_all(folder: &Path) -> Result<()> {
-    read(folder)?.keys().try_for_each(|name| checked(folder, name).map(drop))
+/// Checks all files of `folder` whose hashes are noted, and that those of `names` have one if they are there.
+pub(crate) fn check_all(folder: &Path, names: &[&str]) -> Result<()> {
+    let noted = read(folder)?;
+    let others = names.iter().copied().filter(|name| !noted.contains_key(*name));
+    noted.keys().map(String::as_str).chain(others).try_for_each(|name| checked(folder, name).map(drop))
 }
 
 fn looked_at(folder: &Path, name: &str) -> Result<Option<Vec<u8>>> {
@@ -133,7 +135,7 @@ mod tests {
         fs::create_dir(&file).unwrap();
         assert!(replace(folder.path(), "new", b"content").is_err());
         fs::remove_dir(&file).unwrap();
-        check_all(folder.path()).unwrap();
+        check_all(folder.path(), &[]).unwrap();
         replace(folder.path(), "new", b"content").unwrap();
         assert_eq!(checked(folder.path(), "new").unwrap().unwrap(), b"content");
         fs::remove_file(&file).unwrap();

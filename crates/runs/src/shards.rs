@@ -160,9 +160,15 @@ impl ModuleVisitor for Hash<'_> {
         let value = param.val();
         let rows = value.dims()[0].div_ceil(HASHED);
         for block in value.split(rows, 0) {
-            hash.write(block.into_data().as_bytes());
+            add(hash, block.into_data().as_bytes());
         }
     }
+}
+
+/// Its loop is compiled with this crate, and not again, less optimised, with each model that is trained.
+#[inline(never)]
+fn add(hash: &mut DefaultHasher, bytes: &[u8]) {
+    hash.write(bytes);
 }
 
 struct Gather<'a> {

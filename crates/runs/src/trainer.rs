@@ -223,6 +223,10 @@ impl<T: Task> Trainer<T> {
     ) -> Result<Fitted> {
         self.peers.saves = self.peers.grid.all.first_says(run.is_some())?;
         self.peers.stop = false;
+        // The time since the call before, or since the run was read, is not the training's.
+        if let Some(position) = &self.state.position {
+            self.clock = Clock::new(position.seconds);
+        }
         if let (true, Some(Best { epoch: 0, .. })) = (self.peers.saves, self.state.best) {
             // The model that training started from.
             self.save_best(run)?;

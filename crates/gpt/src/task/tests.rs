@@ -57,7 +57,7 @@ fn a_text_that_is_too_short_is_refused() {
     let vocabulary = || Vocabulary::from(vec!["a".to_string(), "b".into()]);
     let cases = [
         (vec![0; 8], vec![0; 5], "context is 8, but must be less than"),
-        (vec![0; 9], vec![0], "the validation text is shorter than one batch: 1 tokens"),
+        (vec![0; 9], vec![0], "the validation text is too short: at least 2 tokens are needed, but it has 1"),
     ];
     for (text, held_out, expected) in cases {
         let corpus = Corpus::from_ids(vocabulary(), text, held_out, vec![0; 5]).unwrap();

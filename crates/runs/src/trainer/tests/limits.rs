@@ -48,6 +48,17 @@ fn the_time_ends_training_wherever_it_is() {
     assert_eq!((last.best_step, last.ended), (None, EndReason::Epochs));
 }
 
+#[test]
+fn a_pause_between_two_calls_takes_no_time() {
+    let mut trainer = trainer(&train(1));
+    assert_eq!(trainer.fit(None, &mut Notes::stopping_after(5)).unwrap(), Fitted::Stopped);
+    let before = trainer.state().seconds_in_all();
+    std::thread::sleep(Duration::from_millis(500));
+    let began = Instant::now();
+    let last = finished(trainer.fit(None, &mut Silent).unwrap());
+    assert!(last.seconds <= before + began.elapsed().as_secs_f64(), "{}", last.seconds);
+}
+
 /// The time of all processes counts, and validations with it.
 #[test]
 fn the_time_of_earlier_processes_counts() {
