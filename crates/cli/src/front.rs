@@ -262,6 +262,11 @@ impl Line<'_> {
         let file = self.places(&["sweep"]).first().map(|&at| self.words.remove(at));
         let Some(file) = file else { return Ok(self.becomes(&["sweep"])) };
         let path = Path::new(&file);
+        if path.is_dir() {
+            let path = path.display();
+            let right = format!("sweep reads a file of options: a text is `--data {path}`");
+            return Err(format!("`{path}` is a folder, but {right}").into());
+        }
         let text = fs::read_to_string(path).map_err(Error::io("read", path))?;
         let damaged = |reason: &str| Error::Damaged {
             path: path.to_path_buf(),
@@ -455,7 +460,7 @@ fn joined(values: &[Value], between: &str, text: impl Fn(&Value) -> Option<Strin
 fn scalar(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
-        Value::Integer(_) | Value::Float(_) => Some(value.to_string()),
+        Value::Integer(_) | Value::Float(_) | Value::Boolean(_) => Some(value.to_string()),
         _ => None,
     }
 }

@@ -99,6 +99,7 @@ fn a_line_becomes_that_of_its_model() {
         ("eval PATH/lstm --dynamic --limit=9", "leave --limit out"),
         ("eval PATH/lstm --dynamic --weights last", "leave --weights out"),
         ("eval PATH/transformer --dynamic", "this is a run of gpt"),
+        ("sweep PATH", "is a folder, but sweep reads a file of options: a text is `--data "),
         ("plot nowhere.jsonl", "cannot read `nowhere.jsonl`"),
         ("plot PATH/lstm PATH/lstm/config.json", "plot draws runs or files of lines, not both"),
         ("plot PATH/lstm/config.json PATH/lstm", "plot draws runs or files of lines, not both"),
@@ -126,6 +127,7 @@ fn a_sweep_is_read_from_a_file() {
         ("lstm = [\"24,16\", [32, 16], \"7\"]", "--lstm=24,16:32,16:7"),
         ("lstm = [24, 16]", "--lstm=24,16"),
         ("lstm = [[24, 16]]", "--lstm=24,16"),
+        ("untied = [true, false]", "--untied=true,false"),
         // A flag has no value; `lower-case` has one, and a preset may have another.
         ("dry_run = false", ""),
         ("lower_case = false", "--lower-case=false"),

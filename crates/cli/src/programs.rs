@@ -144,7 +144,7 @@ enum Command {
     /// Perplexity of a saved run's best model while it learns from what it was scored on.
     #[command(hide = true, override_usage = "highrank eval RUN --dynamic [OPTIONS]")]
     DynamicEval(dynamic_eval::DynamicEvalArgs),
-    #[command(hide = true, override_usage = TRAIN_GPT)]
+    #[command(hide = true, override_usage = TRAIN_GPT, disable_version_flag = true)]
     Transformer(Box<transformer::TransformerArgs>),
     #[command(hide = true)]
     Dialog(Box<dialog::DialogArgs>),

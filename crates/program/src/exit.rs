@@ -64,13 +64,18 @@ pub fn line_of(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let lines = text.lines().map(str::trim).take_while(|line| !line.is_empty());
     let line = lines.collect::<Vec<_>>().join(" ");
-    let line = line.strip_prefix("error: ").unwrap_or(&line);
+    // The standard library says what is wrong alone.
+    let line = line
+        .strip_prefix("error: ")
+        .unwrap_or(&line)
+        .replace("invalid digit found in string", "it must be a whole number of at least 0, such as 100")
+        .replace("invalid float literal", "it must be a number, such as 0.5");
     let kinds = [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg, ContextKind::SuggestedValue];
     match kinds.into_iter().find_map(|kind| error.get(kind)) {
-        Some(ContextValue::String(name)) => suggest(line, name),
+        Some(ContextValue::String(name)) => suggest(&line, name),
         // The last is the nearest.
-        Some(ContextValue::Strings(names)) if !names.is_empty() => suggest(line, &names[names.len() - 1]),
-        _ => with_suggestion(line.to_string()),
+        Some(ContextValue::Strings(names)) if !names.is_empty() => suggest(&line, &names[names.len() - 1]),
+        _ => with_suggestion(line),
     }
 }
 

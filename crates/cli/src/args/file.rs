@@ -4,12 +4,13 @@ use std::collections::HashSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use awd_lstm::train::AwdLstm;
 use awd_lstm::{HeadKind, ModelConfig, Preset, TrainConfig};
 use program::args::with;
 use program::device::DeviceName;
 use program::failure::Failure;
-use runs::Error;
 use runs::data::TextConfig;
+use runs::{Error, Settings};
 use serde::de::{Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
@@ -50,8 +51,7 @@ struct Content {
     #[serde(default)]
     train: Map<String, Value>,
     /// The rest of a run's own file says what became of that run.
-    #[serde(rename = "versions")]
-    _versions: Option<IgnoredAny>,
+    versions: Option<Value>,
     #[serde(rename = "corpus")]
     _corpus: Option<IgnoredAny>,
     #[serde(rename = "extensions")]
@@ -79,6 +79,10 @@ impl SettingsFile {
             return Err("it must hold an object, such as {\"train\": {\"lr\": 15}}".into());
         }
         let content: Content = serde_json::from_str(text)?;
+        let kind = content.versions.as_ref().and_then(|versions| versions["kind"].as_str());
+        if let Some(kind) = kind.filter(|kind| *kind != AwdLstm::KIND) {
+            return Err(format!("a run of {kind}, but --config takes settings of {}", AwdLstm::KIND).into());
+        }
         if let Some(origin) = content.finetunes {
             let origin = origin.display();
             return Err(format!("a run that was finetuned from `{origin}`; use train --from RUN").into());
@@ -234,6 +238,10 @@ mod tests {
             (r#"{"train": {"lr": "fast"}}"#, "train.lr: invalid type: string \"fast\""),
             (r#"{"text": {"characters": 1}}"#, "text.characters: invalid type"),
             (r#"{"preset": "huge"}"#, "unknown preset `huge`"),
+            (
+                r#"{"preset": "softmax", "versions": {"kind": "gpt"}}"#,
+                "a run of gpt, but --config takes settings of awd-lstm",
+            ),
             (r#"{"device": "abacus"}"#, "unknown device `abacus`"),
             (r#"{"head": "mos", "model": {"head": "gss"}}"#, "head is mos, but model.head is gss"),
             (r#"{"finetunes": "first"}"#, "a run that was finetuned from `first`"),

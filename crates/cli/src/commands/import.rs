@@ -32,7 +32,8 @@ pub struct ImportArgs {
     /// How the text is read.
     #[command(flatten)]
     pub text: TextArgs,
-    /// The model's words instead, one a line in the order of their numbers; such a run is evaluated, but not trained on.
+    /// The model's words, one a line in the order of their numbers, in place of those of train.txt; --data then holds the texts to
+    /// evaluate on. Such a run is not trained on.
     #[arg(long, value_name = "FILE")]
     pub vocab: Option<PathBuf>,
     /// Folder to write the run to.

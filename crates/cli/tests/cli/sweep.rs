@@ -203,7 +203,7 @@ fn sweeps_that_cannot_be_made() {
         ("--for mos:rate=3", "unknown setting `rate`; known: d-embedding, lstm"),
         ("--for moc:lr=3", "--for names the head moc, which is not among --heads"),
         ("--finetune-lr 3", "--finetune"),
-        ("--finetune 0", "epochs is 0"),
+        ("--finetune 0", "finetune is 0"),
         ("--rank 1", "rank is 1, but must be at least 2 contexts"),
         ("--checkpoint-every 0", "checkpoint-every is 0"),
         ("--equal parameters --d-embedding 8 --lstm 8", "the softmax head has no size left to solve for"),

@@ -16,7 +16,7 @@ pub struct TextArgs {
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub lower_case: Option<bool>,
     /// Keep the N most frequent tokens of the training text, `<unk>` and `<eos>` among them; others become `<unk>`. The preset
-    /// billion-word keeps 100,000.
+    /// billion-word, of LSTMs, keeps 100,000.
     #[arg(long, value_name = "N", help_heading = "Text")]
     pub vocab_size: Option<usize>,
 }

@@ -35,7 +35,7 @@ impl TrainConfig {
     pub fn validate(&self) -> Result<()> {
         check(self.run > 0, "run", self.run, "at least 1")?;
         let multiple = self.batch > 0 && self.batch.is_multiple_of(self.run);
-        check(multiple, "batch", self.batch, "a multiple of run")?;
+        check(multiple, "batch", self.batch, "a multiple of run, the pairs that stay together")?;
         for (name, size) in [("updates", self.updates), ("epochs", self.epochs)] {
             check(size > 0, name, size, "at least 1")?;
         }

@@ -30,7 +30,12 @@ impl Schedule {
     /// [`InvalidSetting`](runs::Error::InvalidSetting) if `run` is 0 or `batch` is not a multiple of it, or if the text has no pair.
     pub fn new(split: &Split, run: usize, batch: usize, seed: u64) -> Result<Self> {
         check(run > 0, "run", run, "at least 1")?;
-        check(batch > 0 && batch.is_multiple_of(run), "batch", batch, "a multiple of run")?;
+        check(
+            batch > 0 && batch.is_multiple_of(run),
+            "batch",
+            batch,
+            "a multiple of run, the pairs that stay together",
+        )?;
         let runs: Vec<Run> = split.runs(run).collect();
         check(!runs.is_empty(), "pairs of the training text", 0, "at least 1")?;
         let order = (0..runs.len() as u32).collect();

@@ -164,6 +164,9 @@ impl<'a> Planner<'a> {
         if args.parameters.is_some() && equal == Equal::Sizes {
             return Err("--parameters needs --equal parameters".into());
         }
+        if args.finetune == Some(Some(0)) {
+            return Err("finetune is 0, but must be at least 1".into());
+        }
         let heads = args.heads();
         if let Some(other) = args.per_head.iter().find(|of| !heads.contains(&of.head)) {
             let head = other.head;

@@ -200,7 +200,7 @@ fn what_cannot_be_planned_is_one_line() {
         ("--components 3,0", "mos, components 0: components is 0"),
         ("--lr-decay 0.5", "softmax: --lr-decay needs"),
         ("--lr-decay-from 3 --lr-decay-on-plateau --lr-decay 0.5", "cannot be used with"),
-        ("--finetune 0", "softmax: epochs is 0"),
+        ("--finetune 0", "finetune is 0, but must be at least 1"),
         ("--latent-lr 0", "mos: latent_lr is 0"),
         ("--finetune --finetune-lr 0", "softmax: lr is 0"),
         ("--lr 10,20 --set train.lr=5", "--set train.lr and --lr choose the same"),

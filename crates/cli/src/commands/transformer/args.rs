@@ -126,7 +126,7 @@ pub struct ModelArgs {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Training")]
 pub struct TrainingArgs {
-    /// Steps of the optimiser [default: 600; 400 with --data].
+    /// Steps of the optimiser [default: 600; 400 with --data or --from].
     #[arg(long, value_name = "N", conflicts_with = "epochs")]
     pub steps: Option<usize>,
     /// As many steps as read so many times the training text, a round each.
