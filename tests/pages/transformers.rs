@@ -72,17 +72,22 @@ fn lines(of: &str, cells: impl Fn(&Runs, &Runs) -> Vec<String>) -> Vec<String> {
     widths.into_iter().flat_map(of_width).collect()
 }
 
+/// The rates of the search, a column each.
+const RATES: [f64; 5] = [0.001, 0.002, 0.004, 0.008, 0.016];
+
 /// Validation perplexity after 1,000 steps at each learning rate.
 fn search() -> Vec<String> {
     lines("search", |_, runs| {
-        let mut rates = runs.each("lr");
-        rates.sort_by(f64::total_cmp);
-        let of = rates.iter().map(|rate| runs.number("lr", *rate).same("valid_ppl"));
-        let best = of.clone().fold(f64::INFINITY, f64::min);
-        let bold = |ppl| if ppl == best { format!("**{ppl:.2}**") } else { format!("{ppl:.2}") };
-        let mut cells: Vec<_> = of.map(bold).collect();
-        cells.resize(4, "–".into());
-        cells
+        let rates = runs.each("lr");
+        let of = RATES.map(|rate| rates.contains(&rate).then(|| runs.number("lr", rate).same("valid_ppl")));
+        assert_eq!(of.iter().flatten().count(), rates.len(), "a rate without a column among {rates:?}");
+        let best = of.iter().flatten().copied().fold(f64::INFINITY, f64::min);
+        let cell = |ppl: Option<f64>| match ppl {
+            Some(ppl) if ppl == best => format!("**{ppl:.2}**"),
+            Some(ppl) => format!("{ppl:.2}"),
+            None => "–".into(),
+        };
+        of.map(cell).to_vec()
     })
 }
 
