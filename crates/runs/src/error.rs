@@ -425,7 +425,7 @@ pub fn check(good: bool, name: &'static str, value: impl Display, expected: &'st
     if good { Ok(()) } else { Err(Error::invalid(name, value, expected)) }
 }
 
-/// The weights of a perplexity, and what follows if training made them.
+/// A text that is too short for its columns; one column is no batch.
 fn too_short(what: &str, tokens: usize, batch: usize, needed: usize) -> String {
     match batch {
         1 => format!("{what} is too short: at least {needed} tokens are needed, but it has {tokens}"),
@@ -435,6 +435,7 @@ fn too_short(what: &str, tokens: usize, batch: usize, needed: usize) -> String {
     }
 }
 
+/// The weights of a perplexity, and what follows if training made them.
 fn with_weights(epoch: usize, step: Option<usize>) -> String {
     match epoch {
         0 => "with the weights that training starts from".into(),

@@ -16,6 +16,8 @@ pub trait TrainObserver {
     ///
     /// `share` is the share of the run's work that is done, from 0 to 1.
     fn on_epoch(&mut self, _metrics: &EpochMetrics, _share: f64) {}
+    /// The best model is about to be tested.
+    fn on_test(&mut self) {}
     /// Whether training should stop and save itself. Asked before every step and every chunk of an evaluation.
     fn stop(&mut self) -> bool {
         false

@@ -292,6 +292,9 @@ impl<T: Task> Trainer<T> {
             // Several ranks said so in the exchange of the step before.
             let several = self.peers.grid.all.are_several();
             if if several { self.peers.stop } else { observer.stop() } {
+                // By rank 0's clock.
+                let seconds = self.peers.grid.all.gather_equal(&[self.clock.seconds()])?[0];
+                self.position().seconds = seconds;
                 return Ok(false);
             }
             self.step(observer)?;
@@ -451,6 +454,7 @@ impl<T: Task> Trainer<T> {
         let position = self.state.position.clone().unwrap_or_default();
         let mut test = None;
         if tests {
+            observer.on_test();
             let Some(score) = self.evaluate(weights, Split::Test, || observer.stop())? else {
                 return Ok(None);
             };

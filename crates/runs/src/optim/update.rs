@@ -69,8 +69,8 @@ pub(super) fn adapt(
     weight + change
 }
 
-/// No function here is generic, but for those that [`typed`](flex::typed) calls: the loops are compiled with this crate, and not again,
-/// less optimised, with each model that is trained.
+/// The loops are in functions without type parameters, or that `typed!` instantiates in this crate: they are not compiled again, less
+/// optimised, with each model that is trained.
 #[cfg(feature = "flex")]
 mod flex {
     use burn::backend::{DispatchDevice, Flex};
