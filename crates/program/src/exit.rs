@@ -64,12 +64,13 @@ pub fn line_of(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let lines = text.lines().map(str::trim).take_while(|line| !line.is_empty());
     let line = lines.collect::<Vec<_>>().join(" ");
-    // The standard library says what is wrong alone.
-    let line = line
-        .strip_prefix("error: ")
-        .unwrap_or(&line)
-        .replace("invalid digit found in string", "it must be a whole number of at least 0, such as 100")
-        .replace("invalid float literal", "it must be a number, such as 0.5");
+    let line = line.strip_prefix("error: ").unwrap_or(&line);
+    // A value may hold the same words as its fault.
+    let cause = std::error::Error::source(error).map(ToString::to_string);
+    let line = match cause.as_deref().and_then(|cause| Some((line.strip_suffix(cause)?, cause))) {
+        Some((before, cause)) => format!("{before}{}", with_example(cause)),
+        None => line.to_string(),
+    };
     let kinds = [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg, ContextKind::SuggestedValue];
     match kinds.into_iter().find_map(|kind| error.get(kind)) {
         Some(ContextValue::String(name)) => suggest(&line, name),
@@ -77,6 +78,17 @@ pub fn line_of(error: &clap::Error) -> String {
         Some(ContextValue::Strings(names)) if !names.is_empty() => suggest(&line, &names[names.len() - 1]),
         _ => with_suggestion(line),
     }
+}
+
+/// What is wrong with a number, of which the standard library says that alone.
+fn with_example(cause: &str) -> String {
+    let whole = "it must be a whole number of at least 0, such as 100";
+    let real = "it must be a number, such as 0.5";
+    cause
+        .replace("invalid digit found in string", whole)
+        .replace("cannot parse integer from empty string", whole)
+        .replace("invalid float literal", real)
+        .replace("cannot parse float from empty string", real)
 }
 
 /// An error in one line, with what was meant if that can be told.

@@ -177,8 +177,6 @@ pub struct Progress<'a> {
     /// Shown below the bar.
     curves: SharedCurves,
     pulse: Pulse,
-    /// Whether nothing but a test follows the epoch under way.
-    is_last: bool,
     /// Work after every epoch.
     each_epoch: EachEpoch<'a>,
 }
@@ -201,7 +199,6 @@ impl<'a> Progress<'a> {
             characters: false,
             curves,
             pulse: Pulse::new(Phase::First),
-            is_last: false,
             each_epoch: Box::new(|_| Ok(())),
         }
     }
@@ -295,7 +292,6 @@ impl TrainObserver for Progress<'_> {
     fn on_interval(&mut self, interval: &StepMetrics) {
         let StepMetrics { epoch, epochs, step, steps, nll, share, .. } = *interval;
         self.share = share;
-        self.is_last = epoch == epochs;
         self.pulse = Pulse::new(if step == steps { Phase::Scoring } else { Phase::Steps });
         let [line, message] = step_texts(interval, self.characters, self.left());
         if self.is_due() {
@@ -341,9 +337,13 @@ impl TrainObserver for Progress<'_> {
         }
     }
 
+    fn on_test(&mut self) {
+        self.pulse = Pulse::new(Phase::Scoring);
+    }
+
     fn on_epoch(&mut self, metrics: &EpochMetrics, share: f64) {
         self.share = share;
-        self.pulse = Pulse::new(if self.is_last { Phase::Scoring } else { Phase::Steps });
+        self.pulse = Pulse::new(Phase::Steps);
         self.curves().perplexities.push(metrics.valid_ppl);
         if self.epochs {
             self.line(&self.epoch_line(metrics));
@@ -570,6 +570,14 @@ mod tests {
     }
 
     #[test]
+    fn a_test_gives_a_sign_of_life() {
+        let mut progress = Progress::new(false);
+        progress.on_test();
+        progress.pulse.since -= PATIENCE;
+        assert_eq!(progress.pulse.asked(), Some("scoring held-out text".into()));
+    }
+
+    #[test]
     fn lines_about_epochs_fit_eighty_columns() {
         let mut progress = Progress::new(false);
         let metrics = EpochMetrics {
@@ -590,14 +598,6 @@ mod tests {
         let expected = "epoch 40: train 123.46, valid 1.0e9, averaged, best; 1234 s, 23 h 59 min left";
         assert_eq!(progress.epoch_line(&metrics), expected);
         assert!(expected.len() < 80);
-        // A test follows the last epoch, and steps the others.
-        progress.epochs = false;
-        for (is_last, said) in [(false, None), (true, Some("scoring held-out text".to_string()))] {
-            progress.is_last = is_last;
-            progress.on_epoch(&metrics, 0.25);
-            progress.pulse.since -= PATIENCE;
-            assert_eq!(progress.pulse.asked(), said);
-        }
         progress.characters = true;
         assert_eq!(progress.scores(2.0, 4.0), "train 1.0000, valid 2.0000 bits");
     }

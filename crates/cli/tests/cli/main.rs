@@ -360,7 +360,7 @@ fn settings_out_of_range() {
         ("--lr-decay 0.5", "--lr-decay needs --lr-decay-from EPOCH or --lr-decay-on-plateau"),
         ("--lr-decay 0.5 --lr-decay-from 3 --lr-decay-on-plateau", "cannot be used with"),
         ("--untied=maybe", "'maybe' for '--untied"),
-        ("--vocab-size 1e4", "it must be a whole number of at least 0"),
+        ("--vocab-size 1e4", "'1e4' for '--vocab-size <N>': it must be a whole number of at least 0"),
         ("--log-every 0", "log-every is 0, but must be at least 1 step"),
         ("--checkpoint-every soon", "a time needs its unit"),
     ];
