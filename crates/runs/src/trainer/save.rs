@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use burn::module::Module;
 
-use super::{Clock, Trainer};
+use super::Trainer;
 use crate::difference::unchanged;
 use crate::error::{Error, Result};
 use crate::folder::{AVERAGE, Folder, MODEL, STATE};
@@ -190,7 +190,6 @@ impl<T: Task> Trainer<T> {
         let shards = self.task.shards();
         self.task.set_model(shards.load(self.task.model().clone(), &folder.join(MODEL))?);
         self.state = state;
-        self.clock = Clock::new(0.0);
         if let Some(position) = self.state.position.take() {
             self.begin(position);
         }

@@ -4,6 +4,7 @@ use runs::error::{Result, check};
 use serde::{Deserialize, Serialize};
 
 use super::stopping::StopConfig;
+use crate::data::check_batch;
 
 /// How a model is trained: by Adam, on the sum of the losses of a response's tokens, averaged over the responses of a batch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -33,9 +34,7 @@ impl TrainConfig {
     /// # Errors
     /// [`InvalidSetting`](runs::Error::InvalidSetting) names the first setting that is out of range and the range.
     pub fn validate(&self) -> Result<()> {
-        check(self.run > 0, "run", self.run, "at least 1")?;
-        let multiple = self.batch > 0 && self.batch.is_multiple_of(self.run);
-        check(multiple, "batch", self.batch, "a multiple of run, the pairs that stay together")?;
+        check_batch(self.batch, self.run)?;
         for (name, size) in [("updates", self.updates), ("epochs", self.epochs)] {
             check(size > 0, name, size, "at least 1")?;
         }

@@ -33,6 +33,7 @@ pub use lines::{MAX_LINE_BYTES, next_line};
 pub use references::References;
 pub(crate) use references::ReferencesLine;
 pub use schedule::Schedule;
+pub(crate) use schedule::check_batch;
 pub use split::{DialogConfig, Pair, Run, Split};
 pub use tokens::{for_each_token, tokens};
 pub use vocabulary::{BOD, BOS, EOS, PAD, SPECIAL, UNK, build_vocabulary, load_vocabulary};

@@ -23,19 +23,23 @@ pub struct Schedule {
     order: Vec<u32>,
 }
 
+/// Checks a batch of pairs in runs of `run`.
+///
+/// # Errors
+/// [`InvalidSetting`](runs::Error::InvalidSetting).
+pub(crate) fn check_batch(batch: usize, run: usize) -> Result<()> {
+    check(run > 0, "run", run, "at least 1")?;
+    let multiple = batch > 0 && batch.is_multiple_of(run);
+    check(multiple, "batch", batch, "a multiple of run, the pairs that stay together")
+}
+
 impl Schedule {
     /// Batches of `batch` pairs in runs of `run`. Runs at the end of a dialogue may be shorter, and batches with them.
     ///
     /// # Errors
     /// [`InvalidSetting`](runs::Error::InvalidSetting) if `run` is 0 or `batch` is not a multiple of it, or if the text has no pair.
     pub fn new(split: &Split, run: usize, batch: usize, seed: u64) -> Result<Self> {
-        check(run > 0, "run", run, "at least 1")?;
-        check(
-            batch > 0 && batch.is_multiple_of(run),
-            "batch",
-            batch,
-            "a multiple of run, the pairs that stay together",
-        )?;
+        check_batch(batch, run)?;
         let runs: Vec<Run> = split.runs(run).collect();
         check(!runs.is_empty(), "pairs of the training text", 0, "at least 1")?;
         let order = (0..runs.len() as u32).collect();
