@@ -8,7 +8,7 @@ use burn::tensor::{Bool, Device, Int, Tensor, TensorCreationOptions};
 
 use crate::checks::TensorChecks;
 use crate::error::{HeadError, expect_shape};
-use crate::parameters::{changed, is_trained, value};
+use crate::parameters::{changed, in_context, is_trained, value};
 
 /// `W` and `b` of the logits `z = h·Wᵀ + b`, and which words are masked.
 ///
@@ -304,10 +304,7 @@ pub(crate) fn merged_masks(masked: &[usize], words: &[usize], vocab: usize) -> R
 fn beside(mask: Tensor<1, Bool>, device: &Device) -> Tensor<1, Bool> {
     let mask = mask.without_autodiff();
     let mask = if mask.device() == *device { mask } else { mask.to_device(device) };
-    match device.gradient_checkpointing_strategy() {
-        Some(strategy) => mask.autodiff().with_gradient_checkpointing_strategy(strategy),
-        None => mask,
-    }
+    in_context(mask, device)
 }
 
 /// The same values, row after row in memory: kernels need not gather a transposed view in every call.

@@ -1,7 +1,8 @@
 //! The float type of a module's parameters.
 
 use burn::module::{Module, ModuleMapper, Param};
-use burn::tensor::{DType, Tensor};
+use burn::tensor::kind::Autodiff;
+use burn::tensor::{DType, Device, Tensor};
 
 /// The module with all float parameters of one type. What is trained stays so, as a leaf of its own: no gradient flows to the
 /// parameters of before. Quantised parameters are dequantised.
@@ -26,6 +27,15 @@ pub(crate) fn value<const D: usize>(param: &Param<Tensor<D>>) -> Tensor<D> {
 /// A tensor without its history. Detaching alone leaves a leaf tracked, and no sum of one can be a parameter.
 pub(crate) fn constant<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
     tensor.detach().set_require_grad(false)
+}
+
+/// A tensor without history in the autodiff context of a device, if it has one: the tensors of an operation share a checkpointing
+/// strategy.
+pub(crate) fn in_context<const D: usize, K: Autodiff>(tensor: Tensor<D, K>, device: &Device) -> Tensor<D, K> {
+    match device.gradient_checkpointing_strategy() {
+        Some(strategy) => tensor.autodiff().with_gradient_checkpointing_strategy(strategy),
+        None => tensor,
+    }
 }
 
 /// Whether the parameter is trained, on a device without autodiff too, where only training mode shows it.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::tokens::Tokens;
 use crate::error::{HeadError, in_range};
 use crate::ops::{LatentMask, wide};
-use crate::parameters::value;
+use crate::parameters::{in_context, value};
 
 /// Which leading dimension of a hidden state is time.
 ///
@@ -84,12 +84,7 @@ pub(super) fn of_tokens(tokens: Tokens, latent: Option<Latent<'_>>) -> (Floats, 
                 count == sequences,
                 "latent dropout: the mask is for {count} sequences, but there are {sequences}"
             );
-            let mask = mask.inner();
-            // As the parameters' device: the tensors of an operation share a checkpointing strategy.
-            Some(match latent.like.base().device().gradient_checkpointing_strategy() {
-                Some(strategy) => Tensor::from_inner(mask).with_gradient_checkpointing_strategy(strategy),
-                None => mask,
-            })
+            Some(in_context(mask.inner(), &latent.like.base().device()))
         }
         None => latent.draw(sequences),
     };

@@ -5,6 +5,7 @@ use burn::tensor::{Bool, Tensor};
 use super::sequences::{counted, fits, lengths, means, weight};
 use crate::checks::TensorChecks;
 use crate::error::{HeadError, OrPanic, expect_shape, in_range};
+use crate::parameters;
 
 /// How the losses of tokens become one value.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -167,7 +168,7 @@ pub fn grpo_loss(
             clipped: mask,
         };
     }
-    let constant = |values: Tensor<2>| counted(values.detach(), &mask);
+    let constant = |values: Tensor<2>| counted(parameters::constant(values), &mask);
     let advantages = constant(advantages.expand(log_probs.dims()));
     let log_ratio = log_probs.clone() - constant(old_log_probs);
     let (policy_term, clipped) = clip(log_ratio, advantages, options);

@@ -125,7 +125,6 @@ pub fn kto_reference_point(
     ref_log_probs: Tensor<2>,
     mask: Tensor<2, Bool>,
 ) -> Tensor<1> {
-    let [log_probs, ref_log_probs] = [log_probs, ref_log_probs].map(constant);
-    let ratios = log_ratios(log_probs, ref_log_probs, &mask).or_panic("kto_reference_point");
+    let ratios = log_ratios(constant(log_probs), ref_log_probs, &mask).or_panic("kto_reference_point");
     ratios.mean().clamp_min(0.0)
 }

@@ -5,6 +5,7 @@ use burn::tensor::{Bool, Tensor};
 use crate::checks::TensorChecks;
 use crate::error::{HeadError, OrPanic, expect_shape, not_negative};
 use crate::ops::wide;
+use crate::parameters::constant;
 
 /// The log-probability of each sequence: the sum over its tokens that count.
 ///
@@ -101,5 +102,5 @@ pub(super) fn log_ratios(
 ) -> Result<Tensor<1>, HeadError> {
     fits("ref_log_probs", ref_log_probs.dims(), &log_probs)?;
     fits("mask", mask.dims(), &log_probs)?;
-    Ok(sums(counted(log_probs, mask)) - sums(counted(ref_log_probs.detach(), mask)))
+    Ok(sums(counted(log_probs, mask)) - sums(counted(constant(ref_log_probs), mask)))
 }

@@ -40,11 +40,12 @@ impl Target {
     pub(super) fn new(listed: Vec<(usize, f64)>, rounding: f64, smoothing: f64, all: &Words<'_>) -> Self {
         let of_listed = listed.iter().map(|(_, probability)| probability).sum::<f64>();
         let others = all.unlisted(&listed);
-        let left = (1.0 - of_listed).min(1.0);
         // What is left by rounding belongs to the listed words: the head cluster would share it among its own.
-        let is_rounding = others > 0 && left > 0.0 && left <= rounding;
-        let whole = if is_rounding { of_listed } else { 1.0 };
-        let left = if left <= rounding { 0.0 } else { left };
+        let (left, whole) = match (1.0 - of_listed).min(1.0) {
+            left if left > rounding => (left, 1.0),
+            left if left > 0.0 && others > 0 => (0.0, of_listed),
+            _ => (0.0, 1.0),
+        };
         let share = if others > 0 { left / others as f64 } else { 0.0 };
         let (keep, smooth) = (1.0 - smoothing, smoothing / all.count as f64);
         let smoothed = |(word, probability): (usize, f64)| {
