@@ -112,8 +112,10 @@ pub fn check_run_folder(path: &Path) -> Result<(), Failure> {
     if RunFolder::exists(path) {
         return Err(Error::RunExists { path: path.to_path_buf() }.into());
     }
+    // A start makes its lock first: without it, such files are not its own.
+    let was_started = path.join("lock").is_file();
     let left = ["vocab.txt", "hashes.json", "best"];
-    check_folder(path, |name| left.contains(&name) || name.starts_with(".replacing-"))
+    check_folder(path, |name| was_started && (left.contains(&name) || name.starts_with(".replacing-")))
 }
 
 /// Creates `folder` with its parents, if it is not there.

@@ -260,7 +260,10 @@ pub fn log_ticks(low: f64, high: f64) -> Vec<f64> {
 /// A number with as many digits as a tick needs.
 pub fn tick(value: f64) -> String {
     let text = match value.abs() {
-        size if size >= 1e5 || (size < 1e-3 && size > 0.0) => return format!("{value:.0e}"),
+        size if size >= 1e5 || (size < 1e-3 && size > 0.0) => {
+            let rounded: f64 = format!("{value:.2e}").parse().expect("a number");
+            return format!("{rounded:e}");
+        }
         size if size >= 100.0 => format!("{value:.1}"),
         size if size >= 1.0 => format!("{value:.2}"),
         _ => format!("{value:.4}"),
@@ -336,5 +339,6 @@ mod tests {
             assert!(ticks.iter().all(|tick| (low..=high).contains(tick)));
         }
         assert_eq!([0.5, 55.25, 700.0, 3e6].map(tick), ["0.5", "55.25", "700", "3e6"]);
+        assert_eq!([1.2e-6, 1.4e-6, 150_000.0, 99_999.9].map(tick), ["1.2e-6", "1.4e-6", "1.5e5", "99999.9"]);
     }
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::evidence::Evidence;
 use program::chart::{Chart, Scale};
-use program::device::{self, DeviceName};
+use program::device;
 use program::failure::Failure;
 
 /// Numbers of pieces.
@@ -75,7 +75,7 @@ impl PlifErrors {
     /// # Errors
     /// If the program was built without a CPU device.
     pub fn measure() -> Result<Self, Failure> {
-        let device = device::open(DeviceName::any_cpu())?;
+        let device = device::open(device::cpu_or_fastest())?;
         let of = |target: &Target| OfFunction {
             function: target.name,
             errors: KNOTS.iter().map(|&knots| errors(target, knots, &device)).collect(),

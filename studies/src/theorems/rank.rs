@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::evidence::Evidence;
 use super::matrix::Matrix;
 use program::chart::{Chart, Scale};
-use program::device::{self, DeviceName};
+use program::device;
 use program::failure::Failure;
 
 /// How many contexts, words and dimensions are tried.
@@ -67,7 +67,7 @@ impl HeadRanks {
     /// # Errors
     /// If the program was built without a CPU device, or a decomposition does not converge.
     pub fn measure(sizes: &Sizes, seed: u64) -> Result<Self, Failure> {
-        let device = device::open(DeviceName::any_cpu())?;
+        let device = device::open(device::cpu_or_fastest())?;
         let &Sizes { contexts, words, dims } = sizes;
         type Config = fn(usize, usize) -> HeadConfig;
         let kinds: [(&str, Option<usize>, Config); 6] = [

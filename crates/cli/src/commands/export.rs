@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use awd_lstm::train::RunFolder;
 use awd_lstm::weights::{Noted, StateDict};
 use clap::{Args, ValueEnum};
-use program::device::{self, DeviceName};
+use program::device;
 use program::failure::Failure;
 use program::files::Force;
 use program::print::print_json;
@@ -93,7 +93,7 @@ fn language_model(args: &ExportArgs) -> Result<(Option<usize>, usize), Failure> 
     let run = RunFolder::open(&args.run)?;
     let config = run.config()?;
     // A file is read and written, nothing is computed: the CPU does for every device.
-    let device = device::open(DeviceName::any_cpu())?;
+    let device = device::open(device::cpu_or_fastest())?;
     let model = load_weights(config.model.try_init(&device)?, &run.best_weights()?)?;
     let state = StateDict::of_model(&model).with_notes(&Noted::of(&config.model));
     state.write(&args.out, args.names == Some(Names::Wrapped))?;

@@ -7,7 +7,7 @@ use awd_lstm::weights::{Noted, StateDict};
 use awd_lstm::{HeadKind, ModelConfig, Preset};
 use clap::Args;
 use program::args::TextArgs;
-use program::device::{self, DeviceName};
+use program::device;
 use program::failure::Failure;
 use program::files::{check_run_folder, refuse_file};
 use program::print::{print_json, print_note};
@@ -39,7 +39,7 @@ pub struct ImportArgs {
     /// Folder to write the run to.
     #[arg(long, value_name = "RUN")]
     pub out: PathBuf,
-    /// Output layer [default: that of the file, if `export` wrote it; or what the tensors suggest: mos, softmax, plif, mos-plif or gss].
+    /// Output layer [default: that of the file, if `export` wrote it; or what the tensors suggest: softmax, gss, plif, mos, mos-plif, doc, mixtape or adaptive].
     #[arg(long)]
     pub head: Option<HeadKind>,
     /// T of a PLIF, which bends on [-T, T] [default: that of the file, or 20].
@@ -103,7 +103,7 @@ pub fn run(args: &ImportArgs) -> Result<(), Failure> {
     let config = RunConfig {
         versions: Versions::current(),
         preset: args.preset.to_string(),
-        device: DeviceName::any_cpu().to_string(),
+        device: device::cpu_or_fastest().to_string(),
         data: absolute(&args.data),
         corpus: Fingerprint::of(&corpus),
         finetunes: None,
@@ -119,7 +119,7 @@ pub fn run(args: &ImportArgs) -> Result<(), Failure> {
         model: config.model.clone(),
     };
     // A file is read and written, nothing is computed: the CPU does for every device.
-    let model = state.model(&config.model, &device::open(DeviceName::any_cpu())?)?;
+    let model = state.model(&config.model, &device::open(device::cpu_or_fastest())?)?;
     guessed(args, &noted, &config.model).iter().for_each(print_note);
     RunFolder::create_with_best(&args.out, &config, &vocabulary, &model)?;
     if args.json {

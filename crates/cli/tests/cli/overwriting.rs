@@ -67,6 +67,14 @@ fn no_run_is_put_among_other_files() {
         refused(path, &to_file, &["`model.safetensors` is a file; name a folder"]);
     }
     assert_eq!(all_files(path), before);
+    // Files that a start would leave are someone's without its lock; so is a table among runs without a sweep's results.
+    for (folder, file) in [("words", "vocab.txt"), ("among", "table.md")] {
+        fs::create_dir(path.join(folder)).unwrap();
+        fs::write(path.join(folder).join(file), "mine").unwrap();
+    }
+    fs::rename(path.join("first"), path.join("among/first")).unwrap();
+    refused(path, &format!("train {SMALL} --out words"), &["`words` holds `vocab.txt`"]);
+    refused(path, &format!("sweep {SMALL} --out among"), &["`among` holds `table.md`"]);
 
     // An empty folder is taken, and what a start left that was cut off before it was a run.
     fs::create_dir(path.join("empty")).unwrap();

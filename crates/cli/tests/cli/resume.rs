@@ -263,7 +263,7 @@ fn a_start_that_was_cut_off_is_made_again() {
     objects(path, &format!("{train} whole"));
     let left = path.join("left");
     fs::create_dir_all(left.join("best")).unwrap();
-    for name in ["vocab.txt", "best/model.safetensors"] {
+    for name in ["lock", "vocab.txt", "best/model.safetensors"] {
         fs::copy(path.join("whole").join(name), left.join(name)).unwrap();
     }
     runs::note_hashes(&left).unwrap();

@@ -327,3 +327,12 @@ fn sweeps_without_a_folder_do_not_collide() {
     assert_eq!(read(path, "runs/sweep/results.jsonl").lines().count(), 2);
     assert!(!path.join("runs/sweep-3").exists());
 }
+
+#[cfg(unix)]
+#[test]
+fn a_folder_of_runs_that_cannot_be_read_is_named() {
+    let folder = folder();
+    let path = folder.path();
+    std::os::unix::fs::symlink("runs", path.join("runs")).unwrap();
+    refused(path, &format!("sweep {SMALL} --dry-run"), &["cannot read `runs/sweep`"]);
+}

@@ -36,6 +36,11 @@ fn settings_that_make_no_model_are_refused() {
         ("--dropout-latent 1", &["latent dropout is 1"]),
         ("--set model.head.vocab=3", &["the head is chosen by --head"]),
         ("--set model.d_model=12", &["the width is chosen by --d-model"]),
+        ("--set model.facets=null", &["facets are chosen by --facets"]),
+        (
+            "--parameters 5000 --set model.d_ff=8",
+            &["--parameters chooses `d_ff`, which --set model.d_ff gives"],
+        ),
         ("--steps 0", &["steps is 0"]),
         ("--epochs 0", &["epochs is 0, but must be at least 1"]),
         ("--steps 10 --epochs 1", &["--steps", "--epochs"]),
@@ -80,6 +85,8 @@ fn settings_that_make_no_model_are_refused() {
             expected,
         );
     }
+    // Without --out a folder gets its name from the settings.
+    refused(folder.path(), "transformer --d-model 0", &["d_model is 0"]);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use burn::tensor::{Bool, Tensor};
 use highrank_kernels::Floats;
 
-use super::sequences::{log_ratios, weight};
+use super::sequences::{log_ratios, mean, weight};
 use crate::error::{HeadError, OrPanic, expect_shape};
 use crate::math::sigmoid;
 use crate::parameters::constant;
@@ -99,7 +99,7 @@ pub fn kto_loss(
         let weight = sign.zeros_like().add_scalar(undesirable_weight).mask_fill(desirable, desirable_weight);
         let shortfall: Tensor<1> = sigmoid(Floats::from(-(log_ratios * sign * beta))).tensor();
         let per_sequence = shortfall * weight;
-        Ok(KtoLoss { value: per_sequence.clone().mean(), per_sequence, rewards })
+        Ok(KtoLoss { value: mean(per_sequence.clone()), per_sequence, rewards })
     };
     make().or_panic("kto_loss")
 }
@@ -126,5 +126,5 @@ pub fn kto_reference_point(
     mask: Tensor<2, Bool>,
 ) -> Tensor<1> {
     let ratios = log_ratios(constant(log_probs), ref_log_probs, &mask).or_panic("kto_reference_point");
-    ratios.mean().clamp_min(0.0)
+    mean(ratios).clamp_min(0.0)
 }

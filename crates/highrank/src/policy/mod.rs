@@ -22,6 +22,7 @@
 //! - A mask `[B, L]` is true where a token counts. Prompts, padding and gaps do not. There, every other tensor may hold any number,
 //!   NaN too, and gradients are exactly 0.
 //! - A token that counts needs finite log-probabilities: a masked word, of log-probability −∞, cannot have been written.
+//! - Of no sequences or pairs a loss is 0, and so is its gradient.
 //! - All tensors are on one device, with autodiff or without, and of one float type. Results are f32 at least.
 //! - Options outside of their ranges, and shapes that do not fit, panic; the message has both shapes.
 //!

@@ -3,7 +3,7 @@
 use burn::tensor::{Bool, Tensor};
 
 use super::pairs::{self, Pairs};
-use super::sequences::{counted, fits, lengths, sums, weight};
+use super::sequences::{counted, fits, lengths, mean, sums, weight};
 use crate::error::{HeadError, OrPanic};
 
 /// The options of [`orpo_loss`]. By default the weights are 0.1 for the odds and 1 for the nll.
@@ -87,7 +87,7 @@ pub fn orpo_loss(
         let chosen_nll = -of_chosen(&sums) / of_chosen(&lengths).clamp_min(1.0);
         let log_odds = log_odds(sums / lengths.clamp_min(1.0));
         let per_pair = pairs::losses(pairs.try_differences(log_odds.clone())?, 0.0);
-        let value = chosen_nll.clone() * nll_weight + per_pair.clone().mean() * odds_weight;
+        let value = chosen_nll.clone() * nll_weight + mean(per_pair.clone()) * odds_weight;
         Ok(OrpoLoss { value, per_pair, log_odds: log_odds.detach(), chosen_nll })
     };
     make().or_panic("orpo_loss")

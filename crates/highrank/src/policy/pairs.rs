@@ -3,6 +3,7 @@
 use burn::tensor::{Device, Int, Tensor};
 use highrank_kernels::Floats;
 
+use super::sequences::mean;
 use crate::error::{HeadError, OrPanic, expect_shape};
 use crate::math::log_sigmoid;
 
@@ -89,7 +90,7 @@ impl PreferenceLoss {
         label_smoothing: f64,
     ) -> Result<Self, HeadError> {
         let per_pair = losses(pairs.try_differences(rewards.clone())? - margin, label_smoothing);
-        Ok(Self { value: per_pair.clone().mean(), per_pair, rewards: rewards.detach() })
+        Ok(Self { value: mean(per_pair.clone()), per_pair, rewards: rewards.detach() })
     }
 }
 

@@ -72,6 +72,11 @@ pub(super) fn weight(name: &'static str, value: f64, log_probs: &Tensor<2>) -> R
     TensorChecks::of(log_probs).factor(name, value)
 }
 
+/// The mean, 0 of no values, with a gradient.
+pub(super) fn mean(values: Tensor<1>) -> Tensor<1> {
+    if values.dims() == [0] { values.sum() } else { values.mean() }
+}
+
 /// The values of tokens that count, in the type of sums, and 0 elsewhere whatever is there; so is the gradient.
 pub(super) fn counted(values: Tensor<2>, mask: &Tensor<2, Bool>) -> Tensor<2> {
     let dtype = wide(values.dtype());

@@ -367,6 +367,26 @@ fn where_nothing_counts_the_loss_and_its_gradient_are_zero() {
             assert_eq!((scalar(made.value), made.per_token.dims()), (0.0, shape), "{aggregation:?}");
         }
     }
+    // Of no pairs, with sequences and without.
+    let pairs = Pairs::halves(0, &device());
+    for sequences in [0, 2] {
+        let given = || tensor(vec![-1.0; 3 * sequences], [sequences, 3]);
+        let (mask, log_probs) = (|| all_count([sequences, 3]), given().require_grad());
+        let check = |loss: Tensor<1>| {
+            let gradient = log_probs.grad(&loss.backward()).map(values);
+            assert!(gradient.is_none_or(|gradient| gradient.iter().all(|g| *g == 0.0)));
+            assert_eq!(scalar(loss), 0.0);
+        };
+        check(dpo_loss(log_probs.clone(), given(), mask(), &pairs, &DpoOptions::default()).value);
+        check(simpo_loss(log_probs.clone(), mask(), &pairs, &SimpoOptions::default()).value);
+        check(orpo_loss(log_probs.clone(), mask(), &pairs, &OrpoOptions::default()).value);
+        if sequences == 0 {
+            let point = kto_reference_point(log_probs.clone(), given(), mask());
+            let options = KtoOptions { reference_point: Some(point), ..Default::default() };
+            let desirable = Tensor::<1, Bool>::full([0], true, &device());
+            check(kto_loss(log_probs.clone(), given(), mask(), desirable, &options).value);
+        }
+    }
     assert_eq!(values(sequence_sum(nan(), mask())), [0.0; 2]);
     assert_eq!(values(sequence_mean(nan(), mask())), [0.0; 2]);
 }

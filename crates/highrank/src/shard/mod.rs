@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Each rank makes the logits of its own words for all tokens, in chunks that are never stored, and what ranks exchange are two
-//! numbers for each token and component. Contexts, priors and the logit map's parameters are the same on all ranks, and so are
+//! numbers for each token and component. An `LSE^r` below −10³⁰ is taken as −10³⁰, that of a rank whose words are all masked. Contexts, priors and the logit map's parameters are the same on all ranks, and so are
 //! the hidden states and targets that they are given.
 //!
 //! # Gradients

@@ -108,18 +108,18 @@ impl ShardedHead {
         let (first, own) = (self.rows().start, self.head.decoder.vocab);
         let OwnWords { input, share } = self.own_words(swept);
         let shares = share.as_ref().map_or_else(Vec::new, values);
-        let made: Result<Lists, HeadError> = read(Inputs::of(constants(input)), |token, row| {
-            let mut pairs = match row {
-                LogProbs::F32(row) => best_pairs(&row[..own], k, token)?,
-                LogProbs::F64(row) => best_pairs(&row[..own], k, token)?,
+        // Of a token whose log-probabilities are no numbers, the other ranks hear too.
+        let lists = read(Inputs::of(constants(input)), |token, row| {
+            let best = match row {
+                LogProbs::F32(row) => best_pairs(&row[..own], k, token),
+                LogProbs::F64(row) => best_pairs(&row[..own], k, token),
             };
             let share = shares.get(token).copied().unwrap_or(0.0);
-            pairs.iter_mut().for_each(|(log_prob, _)| *log_prob += share);
-            Ok(pairs)
-        });
-        // A rank with an error takes this step too.
-        let pair = |place: usize| match &made {
-            Ok(lists) => match lists[place / k].get(place % k) {
+            let plus_share = |(log_prob, word)| (log_prob + share, word);
+            Ok(best.map(|pairs| pairs.into_iter().map(plus_share).collect::<Vec<_>>()))
+        })?;
+        let pair = |place: usize| match &lists[place / k] {
+            Ok(list) => match list.get(place % k) {
                 Some((log_prob, word)) => [*log_prob, (first + word) as f64],
                 None => [f64::NEG_INFINITY, f64::INFINITY],
             },
@@ -127,7 +127,6 @@ impl ShardedHead {
         };
         let sent: Vec<f64> = (0..swept.tokens() * k).flat_map(pair).collect();
         let all = self.group().gather_f64(&sent)?;
-        made?;
         let of_token = |token: usize| {
             let ranks = all.chunks_exact(sent.len()).map(|of_rank| &of_rank[2 * k * token..][..2 * k]);
             let pairs = ranks.flat_map(|list| list.as_chunks::<2>().0);

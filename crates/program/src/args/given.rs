@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::setting::{Setting, apply, plain};
+use super::setting::{Setting, apply, is_within, plain};
 
 /// An option that is one setting.
 #[derive(Debug, Clone, Copy)]
@@ -109,9 +109,6 @@ impl<K: Knobs> Given<K> {
 
     /// The place of a setting that is given for `place`, for a part of it or for all that it is a part of.
     pub fn overlapping(&self, place: &str) -> Option<&str> {
-        let is_within = |place: &str, of: &str| {
-            place.strip_prefix(of).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-        };
         let mut places = self.settings.iter().map(Setting::place);
         places.find(|given| is_within(given, place) || is_within(place, given))
     }

@@ -32,6 +32,11 @@ impl Setting {
         &self.place
     }
 
+    /// Whether this is the setting of `place`, or of a part of it.
+    pub fn is_within(&self, place: &str) -> bool {
+        is_within(&self.place, place)
+    }
+
     /// The value, if this is the setting of `place`.
     pub fn value_of(&self, place: &str) -> Option<&Value> {
         (self.place == place).then_some(&self.value)
@@ -63,6 +68,11 @@ impl FromStr for Setting {
     }
 }
 
+/// Whether `place` is `of`, or a part of it.
+pub(super) fn is_within(place: &str, of: &str) -> bool {
+    place.strip_prefix(of).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
 /// A value as JSON has it, a number as programs write it, or else a name.
 pub fn plain(text: &str) -> Value {
     let number = || text.parse().ok().and_then(Number::from_f64).map(Value::Number);
@@ -70,20 +80,17 @@ pub fn plain(text: &str) -> Value {
 }
 
 /// Checks that a setting exists in a model, a procedure or the reading of a text such as these, with a value of its type, and that it is
-/// not one of a whole model: its head, its width, its vocabulary.
+/// not the head or the vocabulary.
 pub fn checked<M, T, X>(setting: &Setting, model: &M, train: &T, text: &X) -> Result<(), String>
 where
     M: Serialize + DeserializeOwned + Clone,
     T: Serialize + DeserializeOwned + Clone,
     X: Serialize + DeserializeOwned + Clone,
 {
-    if setting.place == "model.head" || setting.place.starts_with("model.head.") {
+    if setting.is_within("model.head") {
         return Err(
             "the head is chosen by --head and its options; train --from keeps that of an LSTM's run".into()
         );
-    }
-    if setting.place == "model.d_model" {
-        return Err("the width is chosen by --d-model, with which that of the head goes".into());
     }
     if setting.place == "model.vocab" {
         return Err("the vocabulary is the text's".into());
@@ -161,10 +168,14 @@ fn passes_over_unknown<T: DeserializeOwned>(value: &Value, path: &[String]) -> b
 
 /// Settings with their places; objects that `base` has are entered.
 fn leaves(base: &Value, settings: &Map<String, Value>) -> Vec<(Vec<String>, Value)> {
+    // An object of one name may be a choice: another name is another choice, not one more.
+    let is_other_choice = |base: &Map<String, Value>, given: &Map<String, Value>| {
+        base.len() == 1 && given.len() == 1 && base.keys().ne(given.keys())
+    };
     let mut leaves = vec![];
     for (key, value) in settings {
         match (base.get(key), value) {
-            (Some(base @ Value::Object(_)), Value::Object(inner)) => {
+            (Some(base @ Value::Object(names)), Value::Object(inner)) if !is_other_choice(names, inner) => {
                 leaves.extend(self::leaves(base, inner).into_iter().map(|(mut path, value)| {
                     path.insert(0, key.clone());
                     (path, value)
@@ -191,6 +202,14 @@ mod tests {
         expected.precision = highrank::Precision::Bf16;
         assert_eq!(apply(&given, "model", &model).unwrap(), expected);
         assert_eq!(apply(&given, "train", &train).unwrap().lr, 7.0);
+        // Another choice replaces the one that is there.
+        let [decay, other] = [
+            "train.lr_decay={\"factor\":0.5,\"when\":{\"from\":{\"epoch\":3}}}",
+            "train.lr_decay.when={\"plateau\":null}",
+        ]
+        .map(|text| text.parse().unwrap());
+        let decay = apply(&[decay, other], "train", &train).unwrap().lr_decay.unwrap();
+        assert_eq!((decay.factor, decay.when), (0.5, awd_lstm::config::DecayWhen::Plateau));
         // Not even a list as long as the object has fields.
         for text in ["model.dropouts=[0,0,0,0,0,0]", "train.lr_decay=[0.5,\"plateau\"]"] {
             let given = [text.parse().unwrap()];

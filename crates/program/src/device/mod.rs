@@ -10,4 +10,4 @@ mod wgpu;
 
 pub use memory::{check_room, memory_bytes};
 pub use name::{DeviceChoice, DeviceName};
-pub use open::{open, open_at, resolve};
+pub use open::{cpu_or_fastest, open, open_at, resolve};

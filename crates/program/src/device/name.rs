@@ -47,11 +47,6 @@ impl DeviceName {
         }
     }
 
-    /// The faster CPU device that this program was built with, Flex if none was.
-    pub fn any_cpu() -> Self {
-        if Self::Ndarray.is_built_in() && !Self::Flex.is_built_in() { Self::Ndarray } else { Self::Flex }
-    }
-
     /// The device that `text` names.
     fn find(text: &str) -> Option<Self> {
         if text == CPU {

@@ -6,7 +6,7 @@ use awd_lstm::HeadKind;
 use awd_lstm::weights::StateDict;
 use clap::Args;
 use program::args::Given;
-use program::device::{self, DeviceChoice, DeviceName};
+use program::device::{self, DeviceChoice};
 use program::failure::Failure;
 use program::files::{check_run_folder, refuse_file};
 use program::print::{print_json, print_note};
@@ -63,7 +63,7 @@ pub fn import(args: &ImportArgs) -> Result<(), Failure> {
     base.plif_bound = noted.plif_bound.unwrap_or(base.plif_bound);
     let model = args.given.apply("model", &base);
     // A file is read and written, nothing is computed: the CPU does for every device.
-    let device = device::open(DeviceName::any_cpu())?;
+    let device = device::open(device::cpu_or_fastest())?;
     let read = weights::of_state(&state, &model, &device, device.settings().float_dtype.into())?;
     if head.is_none() {
         print_note("the file does not say its head: taken to be mos, see --head");
@@ -71,7 +71,7 @@ pub fn import(args: &ImportArgs) -> Result<(), Failure> {
     let config = RunConfig {
         versions: Versions::current(),
         preset: args.preset.to_string(),
-        device: DeviceName::any_cpu().to_string(),
+        device: device::cpu_or_fastest().to_string(),
         data: absolute(&args.data),
         corpus: fingerprint(&corpus),
         finetunes: None,
@@ -94,7 +94,7 @@ pub fn import(args: &ImportArgs) -> Result<(), Failure> {
 /// Writes a run's best model as a safetensors file. Returns the number of its parameters.
 pub fn export(run: &Path, out: &Path) -> Result<usize, Failure> {
     let saved = Saved::open(run)?;
-    let model = saved.model(DeviceChoice::Named(DeviceName::any_cpu()))?;
+    let model = saved.model(DeviceChoice::Named(device::cpu_or_fastest()))?;
     weights::write_noted(&model, &saved.config.model, out)?;
     Ok(saved.config.model.num_params())
 }

@@ -9,7 +9,7 @@ use awd_lstm::train::AwdLstm;
 use clap::{Args, ValueEnum};
 use gpt::Transformer;
 use highrank::ContextConfig;
-use program::device::{self, DeviceName};
+use program::device;
 use program::failure::Failure;
 use program::files::absolute;
 use program::print::{print_json, print_note, shown, terminal_columns};
@@ -311,8 +311,8 @@ impl Summary {
         let model = &record.config.model;
         Ok(Self {
             head: record.config.preset.clone(),
-            // Parameters are created when they are first used: this allocates hardly any, wherever it is.
-            parameters: model.num_params(&device::open(DeviceName::any_cpu())?)?,
+            // Parameters are created when they are first used: this allocates hardly any.
+            parameters: model.num_params(&device::open(device::cpu_or_fastest())?)?,
             d_embedding: model.head.d_embedding,
             components: match model.head.context {
                 ContextConfig::Direct(_) => None,

@@ -44,7 +44,7 @@ pub fn run(args: &SweepArgs, program: &'static str, processes: &Ranks) -> Result
         // Runs of other settings are found before any time is spent.
         let (out, folders) = match &args.out {
             Some(out) => (out.clone(), found::folders(&plan, out)?),
-            None => found::fresh(&plan, &args.out()),
+            None => found::fresh(&plan, &args.out())?,
         };
         if !args.dry_run && !args.force {
             found::check_results(&out, &folders)?;

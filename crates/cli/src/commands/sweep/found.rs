@@ -20,13 +20,13 @@ pub fn finetuned(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// Checks that a sweep may be put into the folder `out`: it is new or empty, or that of a sweep.
+/// Checks that a sweep may be put into the folder `out`: it is that of a sweep, or holds nothing but runs.
 pub fn check_out(out: &Path) -> Result<(), Failure> {
-    if present(out)?.is_empty() && !out.join(RESULTS).is_file() {
-        // A run that was cut off as it began has its lock alone.
-        check_folder(out, |name| out.join(name).join("lock").is_file())?;
+    if out.join(RESULTS).is_file() {
+        return Ok(());
     }
-    Ok(())
+    // A run that was cut off as it began has its lock alone.
+    check_folder(out, |name| out.join(name).join("lock").is_file() || Record::exists(&out.join(name)))
 }
 
 /// Checks that all results in the folder `out` are of runs in these folders: a sweep writes the results of its own runs alone.
@@ -49,15 +49,20 @@ pub fn check_results(out: &Path, folders: &[PathBuf]) -> Result<(), Failure> {
 
 /// The folder of a sweep for which none is named, with that of every run: `first`, unless it holds other runs than the plan's, or the
 /// first of `first-2`, `first-3` and so on that does not.
-pub fn fresh(plan: &Plan, first: &Path) -> (PathBuf, Vec<PathBuf>) {
+///
+/// # Errors
+/// A folder that cannot be read: the next ones would not be either.
+pub fn fresh(plan: &Plan, first: &Path) -> Result<(PathBuf, Vec<PathBuf>), Failure> {
     let numbered = (2..).map(|number| PathBuf::from(format!("{}-{number}", first.display())));
-    let own = |out: PathBuf| {
-        check_out(&out).ok()?;
-        let folders = folders(plan, &out).ok()?;
+    for out in std::iter::once(first.to_path_buf()).chain(numbered) {
+        let present = present(&out)?;
+        let (Ok(()), Ok(folders)) = (check_out(&out), folders(plan, &out)) else { continue };
         let planned = |path: &PathBuf| folders.iter().any(|own| own == path || finetuned(own) == *path);
-        present(&out).ok()?.iter().all(planned).then_some((out, folders))
-    };
-    std::iter::once(first.to_path_buf()).chain(numbered).find_map(own).expect("there is no end of numbers")
+        if present.iter().all(planned) {
+            return Ok((out, folders));
+        }
+    }
+    unreachable!("there is no end of numbers")
 }
 
 /// The folder of every run of a plan, present or not.

@@ -93,6 +93,12 @@ impl Knobs for GptKnobs {
     ];
 
     fn check(setting: &Setting) -> Result<(), String> {
+        if setting.is_within("model.facets") {
+            return Err("facets are chosen by --facets, with which the contexts of the head go".into());
+        }
+        if setting.is_within("model.d_model") {
+            return Err("the width is chosen by --d-model, with which that of the head goes".into());
+        }
         let head = HeadConfig::softmax(4, 2).with_tied(true);
         checked(setting, &GptConfig::new(4, head), &TrainConfig::new(1), &TextConfig::default())
     }
@@ -168,9 +174,9 @@ impl TransformerArgs {
             .with_d_ff(sizes.d_ff)
             .with_facets(facets);
         let given = self.given.apply("model", &model);
-        // The default fits sizes from `--set`, too.
+        // Facets fit sizes from `--set`, too.
         let fitting = head.facets(given.layers, given.context);
-        if given.facets == facets { given.with_facets(fitting) } else { given }
+        given.with_facets(fitting)
     }
 
     /// The procedure for a model, on a training text of so many tokens.
@@ -193,8 +199,13 @@ impl TransformerArgs {
             .with_lr(0.5 / model.d_model as f64)
             .with_warmup(warmup.unwrap_or(steps / 10))
             .with_valid_tokens(Some(20_000))
-            .with_seed(28);
+            .with_seed(self.seed());
         self.given.apply("train", &train)
+    }
+
+    /// The seed, which does not depend on model and text.
+    pub fn seed(&self) -> u64 {
+        self.given.value("train.seed").unwrap_or(28)
     }
 
     fn unless_data(&self, without: usize, with: usize) -> usize {

@@ -130,6 +130,11 @@ pub fn run(args: &TransformerArgs, command: String, ranks: &Ranks) -> Result<(),
 /// A new run.
 fn start(args: &TransformerArgs, ranks: &Ranks) -> Result<Ready, Failure> {
     args.head.validate()?;
+    if let (Some(_), Some(place)) = (args.model.parameters, args.given.overlapping("model.d_ff")) {
+        return Err(
+            format!("--parameters chooses `d_ff`, which --set {place} gives: leave one of them out").into()
+        );
+    }
     let folder = new_folder(args)?;
     // Settings are checked before the text is read, whatever its vocabulary and length turn out to be.
     let model = args.model(1);
@@ -161,9 +166,7 @@ fn start(args: &TransformerArgs, ranks: &Ranks) -> Result<Ready, Failure> {
 
 /// The folder of a new run.
 fn new_folder(args: &TransformerArgs) -> Result<Folder<Transformer>, Failure> {
-    // Its seed does not depend on the text.
-    let name = || format!("transformer-{}-{}", args.head.head, args.procedure(1, &args.model(1)).seed);
-    Folder::new(args.out.as_deref(), name)
+    Folder::new(args.out.as_deref(), || format!("transformer-{}-{}", args.head.head, args.seed()))
 }
 
 /// A run from the best model of another, with the head that is asked for.

@@ -25,7 +25,7 @@ pub(super) fn as_read(args: GatedArgs<Floats<Flex>>, sums: DType) -> GatedArgs<F
     args.map(row_major)
 }
 
-/// BlockContexts that each word mixes by gates of its own, and what a chunk of tokens is worked on in.
+/// Contexts that each word mixes by gates of its own, and what a chunk of tokens is worked on in.
 pub(super) struct Gated<'a, T> {
     /// [As they are read](as_read).
     args: &'a GatedArgs<Floats<Flex>>,

@@ -1,4 +1,4 @@
-//! Native CPU kernel of the mixed context of a Mixture of BlockContexts on Burn's Flex backend: one visit of the components'
+//! Native CPU kernel of the mixed context of a Mixture of Contexts on Burn's Flex backend: one visit of the components'
 //! contexts in either direction, token by token.
 
 use burn::backend::Flex;
