@@ -1,7 +1,8 @@
 //! Predictions of a vocabulary that is shared out over ranks, against those of the whole head.
 
 use burn::tensor::{DType, Tensor};
-use highrank::{BeamSearch, LiveHypotheses, Sampling};
+use highrank::shard::ShardError;
+use highrank::{BeamSearch, HeadError, LiveHypotheses, Sampling};
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
 
@@ -91,6 +92,32 @@ fn draws_at_next_to_no_temperature_are_the_best_words() {
             Ok(())
         });
     }
+}
+
+#[test]
+fn a_token_without_numbers_on_one_rank_is_named_by_all() {
+    let on = (&cpu(), DType::F64);
+    let config = softmax(VOCAB);
+    let mut whole = head(&config, on);
+    // The last word's logit is −∞, but for the third token, of which it is ∞.
+    let state: Tensor<2> = tensor::<2>([4, config.d_hidden], 5, on).abs() + 1.0;
+    let signs = Tensor::<2>::from_data([[1.0], [1.0], [-1.0], [1.0]], on);
+    let infinite = Tensor::full([1, config.d_hidden], f64::NEG_INFINITY, on);
+    whole.decoder.weight = whole
+        .decoder
+        .weight
+        .map(|weight| weight.map(|w| Tensor::cat(vec![w.narrow(0, 0, VOCAB - 1), infinite], 0)));
+    let sampling = Sampling::new().with_top_k(Some(3));
+    let draw = || (state.clone() * signs.clone(), Pcg64::seed_from_u64(1));
+    let (hidden, mut rng) = draw();
+    let error = ShardError::from(whole.sample::<2, 1>(hidden, &sampling, &mut rng).unwrap_err());
+    assert_eq!(error, ShardError::Head(HeadError::NotANumber { token: 2 }));
+    on_ranks(2, &whole, |head| {
+        let (hidden, mut rng) = draw();
+        assert_eq!(head.top_k(hidden.clone(), 3).unwrap_err(), error);
+        assert_eq!(head.sample::<2, 1>(hidden, &sampling, &mut rng).unwrap_err(), error);
+        Ok(())
+    });
 }
 
 /// Words at a temperature are drawn in the vocabulary's order, not in that of their probabilities as of a whole head.
