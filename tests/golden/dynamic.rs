@@ -22,7 +22,7 @@ pub fn check(case: &Case, on: &Setting, report: &mut Report) {
         grads.register(model.bias.id, of("bias").tensor::<1>(on).inner());
         statistics.add(&model, &grads);
     }
-    let scale = statistics.scale(DynamicForm::Paper);
+    let scale = statistics.scale(&model, DynamicForm::Paper);
     report.compare("mean_rms", &[scale], case.array("mean_rms"), 4.0 * tolerance("mean_rms"));
     let config = DynamicConfig {
         form: DynamicForm::Paper,

@@ -126,6 +126,19 @@ fn dropout_set_by_its_field_is_checked() {
 }
 
 #[test]
+fn a_bound_set_by_its_field_is_checked() {
+    let on = (&cpu(), DType::F64);
+    let mut head = head(&HeadConfig::plif(HIDDEN, VOCAB, 17), on);
+    if let highrank::logit_map::LogitMap::Plif(map) = &mut head.logit_map {
+        map.bound = 1e7;
+    }
+    let made =
+        head.try_loss_with(tensor::<2>([2, HIDDEN], 1, on), targets(2, VOCAB, on.0), &LossOptions::new());
+    let error = made.unwrap_err().to_string();
+    assert_eq!(error, "PLIF's bound T is 10000000, expected a positive number of at most 10,000");
+}
+
+#[test]
 fn every_option_survives_json() {
     let mixture = MixtureConfig { initializer: Initializer::Ones, ..MixtureConfig::new(3) };
     let config = HeadConfig::new(HIDDEN, EMBEDDING, VOCAB)

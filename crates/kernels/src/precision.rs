@@ -31,8 +31,8 @@ use crate::tensor::Floats;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Precision {
-    /// Nothing is rounded: products of f32 are products of f32 on every device, also where the backend's own would
-    /// quietly use TF32.
+    /// Nothing is rounded: in a loss products of f32 are products of f32 on every device, also where the backend's own would
+    /// quietly use TF32. Predictions on GPUs are made by the backend's own.
     #[default]
     Full,
     /// TF32 with 11 significant binary digits and the range of f32. A tensor core may also be passed over for an exact

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Command, Parser};
-use runs::Error;
 use runs::ranks::Ranks;
+use runs::{BURN, Error};
 
 use crate::exit::{self, FAILED};
 use crate::failure::{Failure, Incomplete};
@@ -125,6 +125,9 @@ pub fn parse<T: Parser>(
         Err(error) => Err(exit::line_of(&error).into()),
     };
     let parsed = agree(ranks, parsed).map_err(|error| exit(ranks, Err(error)))?;
+    // What another program computes may differ in bits.
+    let versions = [env!("CARGO_PKG_VERSION"), BURN];
+    ranks.check_same("versions", &versions).map_err(|error| exit(ranks, Err(error.into())))?;
     // Ranks with different commands would wait for each other at different points.
     ranks.check_same("command", &command).map_err(|error| exit(ranks, Err(error.into())))?;
     parsed.map_err(|answer| {

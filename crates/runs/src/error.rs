@@ -317,10 +317,16 @@ pub enum Error {
     },
 
     /// A batch has too few columns for the processes that are to share it.
-    #[error("{ranks} ranks cannot share a batch of {batch}: every rank needs at least one column")]
+    #[error(
+        "{ranks} ranks{} cannot share a batch of {batch}: every {} needs at least one column",
+        if *width > 1 { format!(" in groups of {width}") } else { String::new() },
+        if *width > 1 { "group" } else { "rank" }
+    )]
     TooManyRanks {
         /// Number of processes.
         ranks: usize,
+        /// Processes of a group that shares a vocabulary.
+        width: usize,
         /// Columns.
         batch: usize,
     },

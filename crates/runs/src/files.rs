@@ -145,7 +145,8 @@ pub fn replace_folder(target: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> 
     recover_folder(target)?;
     let [new, old] = ["new", "old"].map(|name| target.with_added_extension(name));
     remove_folder(&new)?;
-    let filled = fs::create_dir_all(&new)
+    // Not its parents: a folder that was moved away is not made anew.
+    let filled = fs::create_dir(&new)
         .map_err(Error::io("create", &new))
         .and_then(|()| fill(&new))
         .and_then(|()| sync_folder(&new))
@@ -247,6 +248,9 @@ mod tests {
         assert!(failed.is_err());
         assert_eq!(fs::read_to_string(folder.join("a")).unwrap(), "one");
         filled(&folder, "two");
+        assert_eq!(entries(root.path()), ["checkpoint"]);
+        // What holds it was moved away.
+        assert!(replace_folder(&root.path().join("gone/checkpoint"), |_| Ok(())).is_err());
         assert_eq!(entries(root.path()), ["checkpoint"]);
     }
 

@@ -116,9 +116,10 @@ impl<T: Task> Trainer<T> {
     /// # Errors
     /// [`Error::TooManyRanks`] if there are more groups than the task [can take](Task::max_ranks).
     pub fn with_grid(mut self, grid: &Grid) -> Result<Self> {
-        let (ranks, batch) = (grid.batch.size(), self.task.max_ranks());
-        if ranks > batch {
-            return Err(Error::TooManyRanks { ranks, batch });
+        let (groups, batch) = (grid.batch.size(), self.task.max_ranks());
+        if groups > batch {
+            let ranks = grid.all.size();
+            return Err(Error::TooManyRanks { ranks, width: ranks / groups, batch });
         }
         self.peers = Peers::new(grid.clone());
         Ok(self)

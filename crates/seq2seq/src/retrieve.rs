@@ -92,7 +92,7 @@ fn retrieve(train: &TopicalSplit, test: &TopicalSplit, config: RetrievalConfig) 
         // The sort is stable: ties stay in order of the text.
         ranked.sort_by(|one, other| other.0.total_cmp(&one.0));
         let mut seen = vec![test.split.response(pair)];
-        let mut found = Vec::with_capacity(extra);
+        let mut found = vec![];
         for (_, candidate) in ranked {
             let response = train.split.response(candidate);
             if !seen.contains(&response) {

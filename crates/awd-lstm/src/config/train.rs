@@ -17,7 +17,8 @@ pub struct TrainConfig {
     pub small_batch: Option<usize>,
     /// Mean number of time steps of a training step.
     pub bptt: usize,
-    /// Learning rate of a step of `bptt` time steps; a step of n gets `lr · n / bptt`.
+    /// Learning rate of a step of `bptt` time steps; a step of n gets `lr · n / bptt`. The last of an epoch gets what its drawn
+    /// length would have.
     pub lr: f64,
     /// Factor on the learning rate of all parameters of the head's contexts: a mixture's projections, to its contexts and to its
     /// weights, or a Mixtape's contexts and gates. It acts after clipping. Heads without such parameters ignore it. 1 if a file does not

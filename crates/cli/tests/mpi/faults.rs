@@ -179,8 +179,9 @@ fn an_interrupt_of_mpirun_saves_the_run() {
 fn a_rank_that_cannot_write_ends_the_job() {
     let folder = folder();
     let path = folder.path();
-    // A folder where a file is to be.
+    // A start that was cut off, with a folder where a file is to be.
     fs::create_dir_all(path.join("run/vocab.txt")).unwrap();
+    fs::write(path.join("run/lock"), "").unwrap();
     let began = Instant::now();
     bad(
         ranks(path, 2, &format!("train {SMALL} --log-every 1 --out run")),

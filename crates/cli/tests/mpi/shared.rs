@@ -77,6 +77,6 @@ fn what_does_not_go_together_is_refused_before_anything_is_written() {
         &["error: a softmax with clusters is not made by a head", "leave --cutoffs out"],
     );
     // Seven groups, and six columns.
-    bad(ranks(path, 14, &of(2)), &["error: 7 ranks cannot share a batch of 6"]);
+    bad(ranks(path, 14, &of(2)), &["error: 14 ranks in groups of 2 cannot share a batch of 6: every group"]);
     assert!(!path.join("run").exists());
 }

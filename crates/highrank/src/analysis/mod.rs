@@ -11,7 +11,8 @@
 //!
 //! All but those of a PLIF take rows block by block and never hold the `[T, V]` matrix: see [`RowAnalysis`]. `finish` then gives what
 //! was found, as plain data. The rows come from [`OutputHead::log_prob_blocks`](crate::OutputHead::log_prob_blocks) or from any other model,
-//! gradients from a head. Everything is in nats and computed in f64.
+//! gradients from a head. Everything is in nats and computed in f64, but for the function of
+//! [`curve`], which has the device's float type.
 //!
 //! # Masked words
 //! A log-probability of −∞ says that the word is masked: its probability is 0, as that of a word whose decoder bias is

@@ -5,6 +5,8 @@ use burn::tensor::activation::gelu;
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
+use crate::parameters::value;
+
 /// Configuration of [`Facets`]. Three layers and three positions are the paper's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -112,21 +114,28 @@ impl Facets {
     /// - output: `g`, `[batch, time, 2·D]`
     ///
     /// # Panics
-    /// If the states are not as many as the layers read, or not all of one shape with features of width `D`.
+    /// If the states are not as many as the layers read, not all of one shape with features of width `D`, or not of the weights'
+    /// float type.
     #[track_caller]
     pub fn forward(&self, states: &[Tensor<3>]) -> Tensor<3> {
         let [layers, window, d_model] = self.sizes();
         assert!(states.len() == layers, "Facets::forward: {} states of {layers} layers", states.len());
         let hidden = states[layers - 1].clone();
         let [batch, time, _] = hidden.dims();
+        let (weight, bias) = (value(&self.weight), value(&self.bias));
         for (layer, state) in states.iter().enumerate() {
             let (dims, expected) = (state.dims(), [batch, time, d_model]);
             assert!(dims == expected, "Facets::forward: state {layer} is {dims:?}, but must be {expected:?}");
+            let (dtype, expected) = (state.dtype(), weight.dtype());
+            assert!(
+                dtype == expected,
+                "Facets::forward: state {layer} is {dtype:?}, but must be {expected:?} as the weights"
+            );
         }
         let all = Tensor::cat(states.to_vec(), 2);
         // One product for all positions; what belongs to an earlier one then moves to the token that reads it.
         let all = all.reshape([batch * time, layers * d_model]);
-        let parts = all.matmul(self.weight.val()).reshape([batch, time, window * d_model]);
+        let parts = all.matmul(weight).reshape([batch, time, window * d_model]);
         let mut sum = parts.clone().narrow(2, 0, d_model);
         for back in 1..window.min(time) {
             let part = parts.clone().narrow(2, back * d_model, d_model).narrow(1, 0, time - back);
@@ -134,7 +143,7 @@ impl Facets {
             sum = sum + Tensor::cat(vec![before, part], 1);
         }
         // Below, GELU is 0 to all digits beside 1, but its derivatives are subnormal numbers, which slow products down fivefold.
-        let sum = (sum + self.bias.val().unsqueeze()).clamp_min(-9.0);
+        let sum = (sum + bias.unsqueeze()).clamp_min(-9.0);
         Tensor::cat(vec![hidden, gelu(sum)], 2)
     }
 }
@@ -240,6 +249,14 @@ mod tests {
         let device = device();
         let mut states = states(2, &device);
         states[1] = states[1].clone().narrow(1, 0, 4);
+        facets(2, 3, &device).forward(&states);
+    }
+
+    #[test]
+    #[should_panic(expected = "state 0 is F32, but must be F64 as the weights")]
+    fn states_of_another_type_are_refused() {
+        let device = device();
+        let states: Vec<_> = states(2, &device).into_iter().map(|state| state.cast(DType::F32)).collect();
         facets(2, 3, &device).forward(&states);
     }
 

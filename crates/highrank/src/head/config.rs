@@ -188,7 +188,8 @@ impl HeadConfig {
     /// gates of its own. A twentieth of the vocabulary, the words `0..V/20`, have a gate of their own, and gates are 32 wide:
     /// choices made here, see [`ContextConfig::Mixtape`] for others.
     ///
-    /// Words are to be numbered by frequency, the most frequent first.
+    /// Words are to be numbered by frequency, the most frequent first. Under [`with_adaptive`](Self::with_adaptive) the words with a
+    /// gate have to be fewer than those of its first cluster.
     pub fn mixtape(d_hidden: usize, d_embedding: usize, vocab: usize) -> Self {
         let context = ContextConfig::Mixtape(MixtapeConfig::new(vocab / 20, MIXTAPE_GATE));
         Self::new(d_hidden, d_embedding, vocab).with_context(context)

@@ -12,7 +12,6 @@ use super::contract::{MapModule, PortableMap, required, widened};
 use crate::checks::{TensorChecks, scale_of_f32};
 use crate::error::{HeadError, in_range};
 use crate::math::{exclusive_cumsum, inverse_softplus, sigmoid, softplus};
-use crate::parameters::value;
 
 /// Largest number of knots.
 pub const MAX_KNOTS: usize = 1_000_000;
@@ -52,9 +51,10 @@ impl Plif {
         self.raw_slopes.shape().num_elements()
     }
 
-    /// `s = softplus(v)`, shape `[P]`.
+    /// `s = softplus(v)`, shape `[P]`, in f32 at least.
     pub fn slopes(&self) -> Tensor<1> {
-        softplus(value(&self.raw_slopes).into()).tensor()
+        let [raw_slopes] = widened([&self.raw_slopes]);
+        softplus(raw_slopes).tensor()
     }
 }
 
@@ -86,6 +86,7 @@ impl MapModule for Plif {
     fn check(&self, checks: &TensorChecks) -> Result<(), HeadError> {
         checks.param("PLIF's raw_slopes", &self.raw_slopes, [self.knots()])?;
         checks.param("PLIF's offset", &self.offset, [1])?;
+        self.function().in_limits()?;
         checks.scale("PLIF's bound T", self.bound)?;
         checks.scale("the width of PLIF's pieces", self.function().delta())
     }
@@ -96,6 +97,12 @@ impl MapModule for Plif {
 }
 
 impl Function {
+    fn in_limits(self) -> Result<(), HeadError> {
+        in_range("knots", self.knots as f64, "1 to 1,000,000", 1.0..=MAX_KNOTS as f64)?;
+        let expected = "a positive number of at most 10,000";
+        in_range("PLIF's bound T", self.bound, expected, f64::from_bits(1)..=MAX_BOUND)
+    }
+
     /// `Δ`: the width of a piece.
     fn delta(self) -> f64 {
         2.0 * self.bound / self.knots as f64
@@ -118,9 +125,7 @@ impl Function {
 
 impl PortableMap for Function {
     fn validate(self) -> Result<(), HeadError> {
-        in_range("knots", self.knots as f64, "1 to 1,000,000", 1.0..=MAX_KNOTS as f64)?;
-        let expected = "a positive number of at most 10,000";
-        in_range("PLIF's bound T", self.bound, expected, f64::from_bits(1)..=MAX_BOUND)?;
+        self.in_limits()?;
         scale_of_f32("PLIF's bound T", self.bound)?;
         scale_of_f32("the width of PLIF's pieces", self.delta())
     }

@@ -90,7 +90,7 @@ pub fn kto_loss(
         let log_ratios = match reference_point {
             Some(point) => {
                 expect_shape("reference_point", &point.dims(), &[1], "one for all sequences")?;
-                log_ratios - point.clone().detach()
+                log_ratios.clone() - point.clone().detach().cast(log_ratios.dtype())
             }
             None => log_ratios,
         };

@@ -268,6 +268,13 @@ fn a_reference_point_is_a_divergence() {
     let point =
         |p: &Tensor<2>, q: &Tensor<2>| scalar(kto_reference_point(p.clone(), q.clone(), all_count([2, 2])));
     assert_eq!((point(&high, &low), point(&low, &high)), (4.0, 0.0));
+    // One in half precision, as the log-probabilities.
+    let [high, low, point] = [high, low, tensor(vec![1.0], [1, 1])].map(|values| values.cast(DType::BF16));
+    let options = KtoOptions { reference_point: Some(point.reshape([1])), ..Default::default() };
+    let desirable = Tensor::<1, Bool>::full([2], true, &device());
+    let made = kto_loss(high, low, all_count([2, 2]), desirable, &options);
+    let expected = 1.0 / (1.0 + (0.1f64 * (4.0 - 1.0)).exp());
+    assert!((scalar(made.value) - expected).abs() < 1e-6);
 }
 
 #[test]

@@ -85,7 +85,8 @@ impl OutputHead {
     /// The head with its decoder's rows shared out over the ranks of a group, and with parameters of its own. It has to be the
     /// same on all ranks: made from the same seed, or loaded from one file. Words are to be masked before.
     ///
-    /// What LoRA has added to a parameter becomes part of its value, which is as frozen as the parameter was.
+    /// What LoRA has added to the decoder becomes part of its value, which is as frozen as the decoder was. Contexts and logit map
+    /// keep their adapters.
     ///
     /// Rank r of p takes rows `⌊rR/p⌋ .. ⌊(r + 1)R/p⌋` of the R rows, those of the padding too.
     ///

@@ -62,7 +62,7 @@ impl Corpus {
         let Texts { train, held_out } = texts;
         let mut reader = match text.vocab_size {
             Some(size) => {
-                let vocabulary = most_frequent(&train.files, text, size)?;
+                let vocabulary = most_frequent(texts, text, size)?;
                 let unknown = vocabulary.id(UNKNOWN).expect("a vocabulary with a largest size has it");
                 Reader { text, vocabulary, words: Words::Replace(unknown) }
             }
@@ -252,8 +252,16 @@ impl Source {
             .collect::<Result<Vec<_>>>()?;
         let hidden =
             |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
-        files.retain(|path| path.is_file() && !hidden(path));
+        files.retain(|path| !hidden(path));
         files.sort();
+        // Without one of them it would be another text.
+        for path in &files {
+            let no_file = || std::io::Error::other("it is no file, as all in the folder of a text must be");
+            let is_file = std::fs::metadata(path).map(|found| found.is_file());
+            is_file
+                .and_then(|is_file| is_file.then_some(()).ok_or_else(no_file))
+                .map_err(Error::io("read", path))?;
+        }
         if files.is_empty() {
             return Err(Error::EmptyFile { path: shards });
         }
@@ -267,10 +275,12 @@ fn single(folder: &Path, text: &TextConfig) -> Result<Option<PathBuf>> {
         return Err(Error::MissingFolder { path: folder.to_path_buf() });
     }
     let file = folder.join(SINGLE);
-    if !text.characters || !file.is_file() || folder.join("valid.txt").exists() {
+    let names = ["train", "valid", "test"];
+    let is_listed = |name: &str| folder.join(format!("{name}.txt")).symlink_metadata().is_ok();
+    if !text.characters || !file.is_file() || names.into_iter().any(is_listed) {
         return Ok(None);
     }
-    let mut shards = ["train", "valid", "test"].into_iter().map(|name| folder.join(name));
+    let mut shards = names.into_iter().map(|name| folder.join(name));
     match shards.find(|shards| shards.is_dir()) {
         Some(folder) => Err(Error::TwoTexts { file, folder }),
         None => Ok(Some(file)),
@@ -327,22 +337,33 @@ impl Reader<'_> {
     }
 }
 
-/// [`UNKNOWN`], [`EOS`] if the text has it, and the most frequent tokens, `size` in all; of equally frequent ones the first to appear.
-fn most_frequent(files: &[PathBuf], text: &TextConfig, size: usize) -> Result<Vocabulary> {
+/// [`UNKNOWN`], [`EOS`] if the training text has it, and its most frequent tokens, `size` in all; of equally frequent ones the first to
+/// appear.
+fn most_frequent(texts: &Texts, text: &TextConfig, size: usize) -> Result<Vocabulary> {
     let mut counter = Reader { text, vocabulary: Vocabulary::new(), words: Words::Collect };
     let mut counts: Vec<u64> = Vec::new();
-    counter.for_each(files, |id| {
+    let mut count = |id: u32| {
         let id = id as usize;
         counts.resize(counts.len().max(id + 1), 0);
         counts[id] += 1;
         Ok(())
-    })?;
+    };
+    let files = &texts.train.files;
+    match texts.held_out {
+        Some(_) => counter.for_each(files, count)?,
+        // The end of the one file is no training text.
+        None => {
+            let corpus = Corpus::split(counter.ids(files)?, counter.vocabulary.clone(), &files[0])?;
+            corpus.train.get(0..corpus.train.len()).into_iter().try_for_each(&mut count)?;
+        }
+    }
     let all = counter.vocabulary;
-    let mut order: Vec<u32> = (0..all.len() as u32).collect();
+    // By first appearance: those of the training text come first.
+    let mut order: Vec<u32> = (0..counts.len() as u32).collect();
     order.sort_by_key(|&id| std::cmp::Reverse(counts[id as usize]));
     let mut vocabulary = Vocabulary::new();
     vocabulary.insert(UNKNOWN);
-    if all.id(EOS).is_some() {
+    if all.id(EOS).is_some_and(|id| (id as usize) < counts.len()) {
         vocabulary.insert(EOS);
     }
     for word in order.iter().filter_map(|&id| all.word(id)) {

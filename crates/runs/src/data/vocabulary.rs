@@ -75,14 +75,15 @@ impl Vocabulary {
         std::fs::write(path, text).map_err(Error::io("write", path))
     }
 
-    /// Reads what [`save`](Self::save) wrote. Lines may end as on Windows.
+    /// Reads what [`save`](Self::save) wrote. Lines may end as on Windows, and a byte-order mark may stand before them.
     ///
     /// # Errors
     /// [`Error::Io`] if the file cannot be read, [`Error::Damaged`] if it is no list of distinct words.
     pub fn load(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path).map_err(Error::io("read", path))?;
+        let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
         let mut vocabulary = Self::new();
-        let lines = text.strip_suffix('\n').unwrap_or(&text).split('\n');
+        let lines = text.strip_suffix('\n').unwrap_or(text).split('\n');
         for (index, line) in lines.filter(|_| !text.is_empty()).enumerate() {
             // A carriage return ends the line, unless it is all of it: then it is a token of a text of characters.
             let word = line.strip_suffix('\r').filter(|word| !word.is_empty()).unwrap_or(line);
@@ -163,6 +164,8 @@ mod tests {
         let windows = std::fs::read_to_string(&path).unwrap().replace('\n', "\r\n");
         std::fs::write(&path, windows).unwrap();
         assert_eq!(Vocabulary::load(&path).unwrap(), characters);
+        std::fs::write(&path, "\u{feff}the\r\ncat\r\n").unwrap();
+        assert_eq!(Vocabulary::load(&path).unwrap().words(), ["the", "cat"]);
     }
 
     #[test]

@@ -93,12 +93,10 @@ impl GradientStatistics {
 
     /// What a root mean square is divided by to make the decay's norm: in the paper's form the mean of all of its elements, in
     /// the program's the sum across parameters of their means.
-    pub fn scale(&self, form: DynamicForm) -> f64 {
+    pub fn scale<M: Module>(&self, module: &M, form: DynamicForm) -> f64 {
         let (mut sum, mut means, mut elements) = (0.0, 0.0, 0);
-        // In the order of the identities, so that the same statistics make the same bits.
-        let mut sums: Vec<_> = self.sums.iter().collect();
-        sums.sort_by_key(|(id, _)| id.val());
-        for (_, squares) in sums {
+        // In the module's order, so that the same statistics make the same bits: identities are drawn at random.
+        for squares in burn::module::list_param_ids(module).iter().filter_map(|id| self.sums.get(id)) {
             let count = squares.shape().num_elements();
             let rms = root(form, squares.clone(), self.batches);
             // In f64: millions of elements.
@@ -170,7 +168,7 @@ impl DynamicUpdate {
     ) -> Result<Self> {
         config.validate()?;
         check(statistics.batches > 0, "batches", 0, "at least 1")?;
-        let scale = statistics.scale(config.form);
+        let scale = statistics.scale(module, config.form);
         check(scale.is_finite() && scale > 0.0, "mean of the gradients' RMS", scale, "finite and above 0")?;
         let mut prepare = Prepare { statistics, config, scale, parameters: HashMap::new() };
         module.visit(&mut prepare);

@@ -24,7 +24,7 @@ fn both_forms_by_hand() {
             DynamicForm::Paper => rms.iter().sum::<f64>() / 3.0,
             DynamicForm::Program => (rms[0] + rms[1]) / 2.0 + rms[2],
         };
-        assert!((statistics.scale(form) / scale - 1.0).abs() < 1e-6);
+        assert!((statistics.scale(&module, form) / scale - 1.0).abs() < 1e-6);
         // Large enough that the paper's decay of the bias is cut off at 1.
         let config = DynamicConfig { form, lr: 0.1, eps: 0.5, lambda: 0.8 };
         let update = DynamicUpdate::new(&module, &statistics, &config).unwrap();

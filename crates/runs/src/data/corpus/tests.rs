@@ -131,6 +131,10 @@ fn shards_are_one_text_that_stays_on_the_disk() {
         assert_eq!(one.vocabulary(), many.vocabulary());
         assert_eq!((one.valid(), one.test()), (many.valid(), many.test()));
     }
+    // Nor is a text whole without one of them.
+    fs::create_dir(shards.join("part")).unwrap();
+    let message = Corpus::load(sharded.path(), &WORDS).unwrap_err().to_string();
+    assert!(message.contains("train/part`: it is no file"), "{message}");
     fs::remove_dir_all(&shards).unwrap();
     fs::create_dir(&shards).unwrap();
     assert!(Corpus::load(sharded.path(), &WORDS).unwrap_err().to_string().contains("train` is empty"));
@@ -172,6 +176,19 @@ fn characters_come_from_three_files_or_from_one() {
     assert_eq!(all, (0..100).map(|n| n % 3).collect::<Vec<u32>>());
     let again = Corpus::load_held_out(single.path(), corpus.vocabulary().clone(), &text).unwrap();
     assert_eq!((again.train().len(), again.valid(), again.test()), (0, corpus.valid(), corpus.test()));
+    // Their frequencies are those of the training part.
+    let few = TextConfig { vocab_size: Some(3), ..text.clone() };
+    fs::write(single.path().join("text8"), ["ab".repeat(45), "b".repeat(2), "c".repeat(8)].concat()).unwrap();
+    let corpus = Corpus::load(single.path(), &few).unwrap();
+    assert_eq!(corpus.vocabulary().words(), [UNKNOWN, "a", "b"]);
+    fs::write(single.path().join("text8"), &stream).unwrap();
+    // Beside one of three texts it is none.
+    for name in ["train.txt", "test.txt"] {
+        fs::write(single.path().join(name), "ab").unwrap();
+        let refused = Corpus::load(single.path(), &text).unwrap_err();
+        assert!(matches!(refused, Error::MissingFile { .. }), "{name}: {refused}");
+        fs::remove_file(single.path().join(name)).unwrap();
+    }
     // Of fewer characters the held-out texts have nothing to predict.
     fs::write(single.path().join("text8"), "aba").unwrap();
     for corpus in [
