@@ -5,15 +5,15 @@
 #
 # TEXT is a folder with train.txt, valid.txt and test.txt. Runs go to OUT/runs, one line of results each to OUT/STAGE.jsonl. What is
 # done is not done again, and a run that was stopped goes on. Stages:
-#   search    every head with each of three or four learning rates, 1,000 steps
+#   search    every head with each of some learning rates, 1,000 steps
 #   heads     every head with the rate that did best for it there, 3,000 steps, three other seeds
 #   causes    mixtures that differ in one thing, with the rate of mos, 3,000 steps, one seed
 #   continue  the softmax of `heads` for as many steps again, as itself and as other heads, half of the rate
 #   time      the softmax of `heads` and of `continue` for as many steps as take the other heads' time, and two others as long
 # All models of a width have as many parameters as the largest, by the width of their feed-forward parts.
 #
-# HIGHRANK=target/release/highrank is the program, JOBS=2 how many runs go on side by side, each with THREADS=1, STEPS=3000, and
-# HEADS a choice of the heads.
+# HIGHRANK=target/release/highrank is the program, JOBS=2 how many runs go on side by side, each with THREADS=1, STEPS=3000, HEADS a
+# choice of the heads, and RATES the learning rates of the search.
 set -euo pipefail
 fail() {
     echo "error: $*" >&2
@@ -21,6 +21,7 @@ fail() {
 }
 [ $# -ge 3 ] || fail "expected STAGE TEXT OUT [WIDTH], as in: scripts/transformers.sh search ptb runs/transformers 64"
 stage=$1 text=$2 out=$3 width=${4:-64}
+text_name=$(basename "$text")
 highrank=${HIGHRANK:-${CARGO_TARGET_DIR:-target}/release/highrank}
 steps=${STEPS:-3000}
 case $stage in
@@ -72,14 +73,14 @@ cell() {
     RAYON_NUM_THREADS=${THREADS:-1} "$highrank" train "$@" --json 2>>"$out/runs/$key.log" | tail -n 1 >"$line.part" || return 1
     local curve
     curve=$(sed -n 's/^{"epoch".*"valid_ppl":\([0-9.]*\).*/\1/p' "$run/metrics.jsonl" | paste -sd, -)
-    sed "s/^{/{\"stage\":\"$stage\",\"variant\":\"$name\",\"lr\":$lr,\"seed\":$seed,\"curve\":[$curve],/" "$line.part" >"$line"
+    sed "s/^{/{\"stage\":\"$stage\",\"text\":\"$text_name\",\"variant\":\"$name\",\"lr\":$lr,\"seed\":$seed,\"curve\":[$curve],/" "$line.part" >"$line"
     rm "$line.part"
 }
 
 # Runs cells, a line of arguments each, several side by side; then gathers the stage's lines.
 cells() {
     export -f cell head_of fail
-    export stage text out width highrank parameters words trained
+    export stage text text_name out width highrank parameters words trained
     mkdir -p "$out/runs"
     printf '%s\n' "$@" | xargs -P "${JOBS:-2}" -I{} bash -c 'set -eo pipefail; cell {}' || fail "a run failed, see $out/runs/*.log"
     cat "$out/runs/$stage"-*.json >"$out/$stage.jsonl"
@@ -101,9 +102,10 @@ case $width in
     256) parameters=5283856 rates="0.001 0.002 0.004" ;;
     *) fail "WIDTH is $width, but must be 64, 128 or 256" ;;
 esac
+rates=${RATES:-$rates}
 # Penn Treebank has 10,000 words; so has this count, with a blank in place of the end of a sentence.
 words=$(tr -s ' ' '\n' <"$text/train.txt" | sort -u | wc -l)
-case $(basename "$text") in ptb) ;; *) parameters=$((parameters + (words - 10000) * (width + 1))) ;; esac
+case $text_name in ptb) ;; *) parameters=$((parameters + (words - 10000) * (width + 1))) ;; esac
 
 # Its rate, half of it, and the run of `heads` with seed 28.
 softmax() {
