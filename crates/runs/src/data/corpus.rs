@@ -256,11 +256,11 @@ impl Source {
         files.sort();
         // Without one of them it would be another text.
         for path in &files {
-            let no_file = || std::io::Error::other("it is no file, as all in the folder of a text must be");
-            let is_file = std::fs::metadata(path).map(|found| found.is_file());
-            is_file
-                .and_then(|is_file| is_file.then_some(()).ok_or_else(no_file))
-                .map_err(Error::io("read", path))?;
+            let found = std::fs::metadata(path).map_err(Error::io("read", path))?;
+            if !found.is_file() {
+                let no_file = "it is no file, as all in the folder of a text must be";
+                return Err(Error::io("read", path)(std::io::Error::other(no_file)));
+            }
         }
         if files.is_empty() {
             return Err(Error::EmptyFile { path: shards });
@@ -353,7 +353,7 @@ fn most_frequent(texts: &Texts, text: &TextConfig, size: usize) -> Result<Vocabu
         Some(_) => counter.for_each(files, count)?,
         // The end of the one file is no training text.
         None => {
-            let corpus = Corpus::split(counter.ids(files)?, counter.vocabulary.clone(), &files[0])?;
+            let corpus = Corpus::split(counter.ids(files)?, Vocabulary::new(), &files[0])?;
             corpus.train.get(0..corpus.train.len()).into_iter().try_for_each(&mut count)?;
         }
     }

@@ -47,6 +47,12 @@ impl DialogConfig {
         ids
     }
 
+    /// The same of words by their numbers, as a model gives them: there `<unk>` is one word.
+    pub fn entry_of(&self, words: &[u32]) -> Vec<u32> {
+        let words = words.iter().take(self.max_words).copied();
+        [BOS].into_iter().chain(words).chain([EOS]).collect()
+    }
+
     fn push_entry(&self, text: &str, vocabulary: &Vocabulary, ids: &mut Vec<u32>) {
         ids.push(BOS);
         let mut room = self.max_words;
@@ -262,6 +268,8 @@ pub(super) mod tests {
         let config = DialogConfig { max_words: 3, ..DialogConfig::default() };
         assert_eq!(config.entry("a x b a", &vocabulary), [BOS, 5, UNK, 6, EOS]);
         assert_eq!(config.entry("", &vocabulary), [BOS, EOS]);
+        assert_eq!(config.entry_of(&[5, UNK, 6]), [BOS, 5, UNK, 6, EOS]);
+        assert_eq!(DialogConfig::default().entry_of(&[5; 50]), [[BOS].as_slice(), &[5; 38], &[EOS]].concat());
         let long = "a ".repeat(50);
         assert_eq!(DialogConfig::default().entry(&long, &vocabulary).len(), 40);
     }

@@ -10,7 +10,7 @@ use program::failure::Failure;
 use program::print::{is_lost, print_json, print_note};
 use runs::error::check;
 use seq2seq::Seq2Seq;
-use seq2seq::data::{BOS, Contexts, EOS, next_line, tokens};
+use seq2seq::data::{Contexts, next_line, tokens};
 use seq2seq::generate::{Response, beam_search};
 use serde::Serialize;
 
@@ -157,8 +157,7 @@ impl Conversation<'_> {
         let seen = self.history.len();
         let responses = self.model.respond(&contexts, self.search)?.pop().unwrap_or_default();
         if let Some(best) = responses.first() {
-            let words = best.words.iter().take(config.max_words).copied();
-            self.push([BOS].into_iter().chain(words).chain([EOS]).collect(), true);
+            self.push(config.entry_of(&best.words), true);
         }
         let mut unknown: Vec<String> = Vec::new();
         for token in tokens.iter().take(config.max_words) {
