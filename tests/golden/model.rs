@@ -1,11 +1,11 @@
 //! Whole language models in evaluation: a folder of `NAME.safetensors` (a PyTorch state dict) and `NAME.json`.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use awd_lstm::weights::{Noted, StateDict};
 use awd_lstm::{LanguageModel, ModelConfig};
 use burn::tensor::{Int, Tensor, TensorData};
+use highrank_tests::entries;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -75,10 +75,8 @@ pub fn read(folder: &Path) -> Vec<Model> {
 
 /// Each `NAME` of a folder in order, the state dict of `NAME.safetensors`, and what `NAME.json` says.
 pub fn with_references<R: DeserializeOwned>(folder: &Path) -> Vec<(String, StateDict, R)> {
-    let files = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-    let mut files: Vec<PathBuf> = files.map(|entry| entry.unwrap().path()).collect();
+    let mut files = entries(folder);
     files.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
-    files.sort();
     let of_file = |path: &PathBuf| {
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
         (name, StateDict::read(&path.with_extension("safetensors")).unwrap(), from_json(path))

@@ -134,19 +134,21 @@ fn losses_are_as_exact_as_their_inputs_and_gradients_as_their_types() {
             let words = || targets(TOKENS, VOCAB, &device);
             for (i, (options, temperature)) in options().iter().enumerate() {
                 let [half, exact] = [&half, &exact].map(|head| head.at_temperature(*temperature));
-                let state = hidden();
-                let loss = half.loss_with(state.clone(), words(), options).value;
-                assert_eq!(loss.dtype(), DType::F32, "{what}");
-                let (got_loss, (got, types)) = (values(loss.clone()), gradients(&half, &state, loss));
-                assert!(types.iter().all(|found| *found == dtype), "{what}: {types:?}");
-
                 let state = hidden().cast(DType::F64).detach().require_grad();
                 let loss = exact.loss_with(state.clone(), words(), options).value;
                 let (want_loss, (want, _)) = (values(loss.clone()), gradients(&exact, &state, loss));
-                assert_close(&got_loss, &want_loss, 2e-6, &format!("loss {i} of {what}"));
-                // One rounding, at the end, and of hidden states that contexts and priors read one of each part. A value near the smallest of f16 is off by more, but is small.
-                let gradient_error = relative_error(&got, &want);
-                assert!(gradient_error < 0.65 * rounding(dtype), "{i}, {what}: {gradient_error:e}");
+                let check = |name: &str, state: &Tensor<2>, loss: Tensor<1>| {
+                    assert_close(&values(loss.clone()), &want_loss, 2e-6, &format!("{name} {i} of {what}"));
+                    let (got, types) = gradients(&half, state, loss);
+                    assert!(types.iter().all(|found| *found == dtype), "{what}: {types:?}");
+                    // One rounding, at the end, and of hidden states that contexts and priors read one of each part. A value near the smallest of f16 is off by more, but is small.
+                    let error = relative_error(&got, &want);
+                    assert!(error < 0.65 * rounding(dtype), "{name} {i} of {what}: {error:e}");
+                };
+                let state = hidden();
+                let loss = half.loss_with(state.clone(), words(), options).value;
+                assert_eq!(loss.dtype(), DType::F32, "{what}");
+                check("loss", &state, loss);
 
                 // The same from the losses of tokens.
                 let state = hidden();
@@ -155,12 +157,7 @@ fn losses_are_as_exact_as_their_inputs_and_gradients_as_their_types() {
                 let made = half.loss_with(state.clone(), words(), &losses);
                 assert_eq!(made.statistics.unwrap().entropy.dtype(), DType::F32, "{what}");
                 assert_close(&values(made.value), &want_loss, 2e-6, &format!("value {i} of {what}"));
-                let loss = made.per_token.unwrap().mul_scalar(scale).sum();
-                assert_close(&values(loss.clone()), &want_loss, 2e-6, &format!("losses {i} of {what}"));
-                let (got, types) = gradients(&half, &state, loss);
-                assert!(types.iter().all(|found| *found == dtype), "{what}: {types:?}");
-                let gradient_error = relative_error(&got, &want);
-                assert!(gradient_error < 0.65 * rounding(dtype), "{i}, {what}: {gradient_error:e}");
+                check("losses", &state, made.per_token.unwrap().mul_scalar(scale).sum());
             }
         }
     }
@@ -217,18 +214,14 @@ fn gradients_are_scaled_before_they_are_rounded() {
             for per_token in [false, true] {
                 let what = format!("{config:?}, options {i}, of tokens: {per_token}");
                 let options = options.clone().with_per_token(per_token);
-                let sum = |state: Tensor<2>| {
-                    let made = half.loss_with(state, words(), &options);
-                    made.per_token.map_or(made.value, Tensor::sum)
+                let scaled = |factor: f64| {
+                    let state = hidden();
+                    let made = half.loss_with(state.clone(), words(), &options);
+                    let loss = made.per_token.map_or(made.value, Tensor::sum);
+                    gradients(&half, &state, loss.mul_scalar(factor)).0
                 };
-                let state = hidden();
-                let loss = sum(state.clone());
-                let (unscaled, _) = gradients(&half, &state, loss);
-                assert!(relative_error(&unscaled, &want) > 0.5, "{what}: nothing to be lifted");
-                let state = hidden();
-                let loss = sum(state.clone());
-                let (got, _) = gradients(&half, &state, loss.mul_scalar(scale));
-                let error = relative_error(&got, &want);
+                assert!(relative_error(&scaled(1.0), &want) > 0.5, "{what}: nothing to be lifted");
+                let error = relative_error(&scaled(scale), &want);
                 assert!(error < 0.6 * rounding(DType::F16), "{what}: {error:e}");
             }
         }

@@ -10,6 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use links::{Page, pages};
+use serde_json::Value;
 use tables::TABLES;
 
 /// The repository.
@@ -19,6 +20,12 @@ fn root() -> PathBuf {
 
 fn read(name: &str) -> String {
     fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// The lines of a file of results.
+fn read_lines(name: &str) -> Vec<Value> {
+    let text = read(name);
+    text.lines().filter(|line| !line.is_empty()).map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 #[test]

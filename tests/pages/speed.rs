@@ -23,7 +23,8 @@ const MACHINES: [(&str, bool); 3] =
 
 /// The lines of the table: our milliseconds and how many times as fast that is, on each machine in each precision.
 pub fn speed() -> Vec<String> {
-    let machines = MACHINES.map(|(name, bf16)| (read(name), bf16));
+    let machines =
+        MACHINES.map(|(name, bf16)| (crate::read_lines(&format!("benches/results/{name}.jsonl")), bf16));
     let line = |(what, name): (&str, &str)| {
         let cells = machines.iter().flat_map(|(runs, bf16)| {
             let precisions = [("full", "PyTorch"), ("bf16", "PyTorch, bf16")];
@@ -35,11 +36,6 @@ pub fn speed() -> Vec<String> {
         format!("| {name} | {} |", cells.collect::<Vec<_>>().join(" | "))
     };
     ROWS.map(line).to_vec()
-}
-
-fn read(name: &str) -> Vec<Value> {
-    let text = crate::read(&format!("benches/results/{name}.jsonl"));
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 /// Medians of the runs that were made right before the peer's.

@@ -40,9 +40,7 @@ pub struct Runs(Vec<Value>);
 
 impl Runs {
     pub fn read(name: &str) -> Self {
-        let text = crate::read(&format!("results/{name}.jsonl"));
-        let lines = text.lines().filter(|line| !line.is_empty());
-        Self(lines.map(|line| serde_json::from_str(line).unwrap()).collect())
+        Self(crate::read_lines(&format!("results/{name}.jsonl")))
     }
 
     pub fn filter(&self, keep: impl Fn(&Value) -> bool) -> Self {

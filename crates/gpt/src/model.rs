@@ -255,6 +255,11 @@ mod tests {
         Tensor::from_data(TensorData::new(vec![1, 2, 3, 4, 5, 6, 7, last], [2, 4]), device)
     }
 
+    /// What a model makes of two short sequences.
+    fn output(model: &Gpt, device: &Device) -> GptOutput {
+        model.output(Batch { tokens: tokens(device, 8), targets: tokens(device, 9) })
+    }
+
     #[test]
     fn a_token_sees_what_is_before_it_alone() {
         let device = Device::flex();
@@ -277,10 +282,7 @@ mod tests {
         let mut softmax = model(HeadConfig::softmax(8, VOCAB), &device);
         let bias = softmax.head.decoder.bias.take().map(|bias| bias.map(|bias| bias + 0.3).no_grad());
         softmax.head.decoder.bias = bias;
-        let nll = |model: &Gpt| {
-            let batch = Batch { tokens: tokens(&device, 8), targets: tokens(&device, 9) };
-            model.output(batch).nll.into_scalar::<f64>()
-        };
+        let nll = |model: &Gpt| output(model, &device).nll.into_scalar::<f64>();
         let mixture = HeadConfig::mos(8, 8, VOCAB, 3).starting_at_softmax(0.0);
         let facets = HeadConfig::mos(16, 8, VOCAB, 3).starting_at_softmax(0.0);
         let facets = GptConfig { head: facets.with_tied(true), ..multi_facet() };
@@ -302,10 +304,7 @@ mod tests {
     fn heads_go_on_from_a_softmax_behind_a_layer_of_its_own() {
         let device = Device::flex();
         device.seed(5);
-        let nll = |model: &Gpt| {
-            let batch = Batch { tokens: tokens(&device, 8), targets: tokens(&device, 9) };
-            model.output(batch).nll.into_scalar::<f64>()
-        };
+        let nll = |model: &Gpt| output(model, &device).nll.into_scalar::<f64>();
         let latent = |model: &Gpt| match &model.head.context {
             Context::MixtureOfContexts(mixture) | Context::MixtureOfSoftmaxes(mixture) => {
                 Some(mixture.latent.weight.val().into_data())
@@ -359,8 +358,7 @@ mod tests {
         let weight = mixture.latent.weight.val().without_autodiff();
         let apart = weight.clone().narrow(1, 0, 6) - weight.narrow(1, 6, 6);
         assert!(apart.abs().max().into_scalar::<f64>() > 1e-3);
-        let batch = Batch { tokens: tokens(&device, 8), targets: tokens(&device, 9) };
-        let grads = GradientsParams::from_grads(after.output(batch).loss.backward(), &after);
+        let grads = GradientsParams::from_grads(output(&after, &device).loss.backward(), &after);
         let gradient = grads.get::<2>(mixture.latent.weight.id).expect("it is trained");
         assert!(gradient.abs().sum().into_scalar::<f64>() > 0.0);
     }
@@ -408,8 +406,7 @@ mod tests {
         for config in heads().map(config).into_iter().chain([multi_facet(), untied()]) {
             device.seed(2);
             let (head, model) = (&config.head, config.try_init(&device).unwrap());
-            let batch = Batch { tokens: tokens(&device, 8), targets: tokens(&device, 9) };
-            let grads = GradientsParams::from_grads(model.output(batch).loss.backward(), &model);
+            let grads = GradientsParams::from_grads(output(&model, &device).loss.backward(), &model);
             let mut untouched = Untouched(&grads, vec![]);
             model.visit(&mut untouched);
             assert!(untouched.1.is_empty(), "{head}: {:?}", untouched.1);
@@ -422,8 +419,7 @@ mod tests {
             let device = Device::flex();
             for head in heads() {
                 device.seed(3);
-                let batch = Batch { tokens: tokens(&device, 8), targets: tokens(&device, 9) };
-                let loss = model(head.clone(), &device).output(batch).loss.into_scalar::<f64>();
+                let loss = output(&model(head.clone(), &device), &device).loss.into_scalar::<f64>();
                 assert!((loss - (VOCAB as f64).ln()).abs() < 0.3, "{head}: {loss}");
             }
         });

@@ -1,7 +1,7 @@
 //! What tests of the crates above share. No part of the public interface.
 
-use std::fs;
-use std::path::Path;
+use std::fs::{self, FileTimes, OpenOptions};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use burn::tensor::Tensor;
@@ -84,6 +84,28 @@ pub fn without_times(lines: &str) -> Vec<Value> {
     lines
 }
 
+/// Replaces a file by bytes that are no text, of the same size and time.
+///
+/// # Panics
+/// If it cannot be written.
+pub fn spoil(path: &Path) {
+    let before = fs::metadata(path).unwrap();
+    fs::write(path, vec![0xff; before.len() as usize]).unwrap();
+    let times = FileTimes::new().set_modified(before.modified().unwrap());
+    OpenOptions::new().write(true).open(path).unwrap().set_times(times).unwrap();
+}
+
+/// The one text that a folder of encoded texts keeps.
+///
+/// # Panics
+/// If there is none, or several.
+pub fn kept(cache: &Path) -> PathBuf {
+    let entries = fs::read_dir(cache).unwrap().map(|entry| entry.unwrap().path());
+    let folders: Vec<PathBuf> = entries.filter(|path| path.is_dir()).collect();
+    assert_eq!(folders.len(), 1, "{folders:?}");
+    folders[0].clone()
+}
+
 /// The elements of a tensor.
 pub fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
     tensor.into_data().iter::<f64>().collect()
@@ -92,6 +114,16 @@ pub fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
 /// Whether two numbers differ by less than a share of them.
 pub fn near(a: f64, b: f64, share: f64) -> bool {
     (a / b - 1.0).abs() < share
+}
+
+/// Checks that a training of `what` ended with the perplexities of another, but for a share of them.
+///
+/// # Panics
+/// If it did not.
+#[track_caller]
+pub fn assert_near(got: &FinalMetrics, want: &FinalMetrics, share: f64, what: &str) {
+    assert!(near(got.valid_ppl, want.valid_ppl, share), "{what}: {got:?} {want:?}");
+    assert!(near(got.test_ppl.unwrap(), want.test_ppl.unwrap(), share), "{what}: {got:?} {want:?}");
 }
 
 /// Trains a new run to its end, with a stop after each of these numbers of steps and chunks and a new trainer after each. Training

@@ -177,6 +177,11 @@ mod tests {
         Dialogue::new(topic, texts.iter().map(turn).collect()).unwrap()
     }
 
+    /// Dialogues about X, each of a context, the response to it and an end.
+    fn about_x(pairs: &[(&str, &str)]) -> Vec<Dialogue> {
+        pairs.iter().map(|&(context, response)| dialogue("X", &[context, response, "end"])).collect()
+    }
+
     /// What is retrieved for the last pair of a dialogue about X.
     fn retrieved(train: &[Dialogue], test: &[&str], extra: usize) -> Vec<(usize, usize)> {
         let config = DialogConfig::default();
@@ -189,12 +194,8 @@ mod tests {
 
     #[test]
     fn the_most_similar_contexts_of_the_topic_come_first() {
-        let train = [
-            dialogue("X", &["cats purr", "one", "end"]),
-            dialogue("X", &["dogs bark", "two", "end"]),
-            dialogue("X", &["dogs bark loudly", "three", "end"]),
-            dialogue("Y", &["dogs bark", "four", "end"]),
-        ];
+        let mut train = about_x(&[("cats purr", "one"), ("dogs bark", "two"), ("dogs bark loudly", "three")]);
+        train.push(dialogue("Y", &["dogs bark", "four", "end"]));
         // The first pair of every dialogue has an empty context, whose similarity is 0.
         assert_eq!(retrieved(&train, &["dogs bark", "x", "end"], 2), [(1, 2), (2, 2)]);
         assert_eq!(retrieved(&train, &["dogs bark loudly", "x", "end"], 2), [(2, 2), (1, 2)]);
@@ -206,24 +207,16 @@ mod tests {
 
     #[test]
     fn references_are_distinct_and_not_the_response() {
-        let train = [
-            dialogue("X", &["dogs bark", "yes", "end"]),
-            dialogue("X", &["dogs bark", "no", "end"]),
-            dialogue("X", &["dogs bark", "no", "end"]),
-            dialogue("X", &["dogs", "maybe", "end"]),
-        ];
+        let train =
+            about_x(&[("dogs bark", "yes"), ("dogs bark", "no"), ("dogs bark", "no"), ("dogs", "maybe")]);
         assert_eq!(retrieved(&train, &["dogs bark", "yes", "end"], 2), [(1, 2), (3, 2)]);
     }
 
     #[test]
     fn rare_words_weigh_more() {
         // Hand-made: "rare" is in one context of eight, "common" in three.
-        let train = [
-            dialogue("X", &["common word", "one", "end"]),
-            dialogue("X", &["rare word", "two", "end"]),
-            dialogue("X", &["common", "three", "end"]),
-            dialogue("X", &["common", "four", "end"]),
-        ];
+        let train =
+            about_x(&[("common word", "one"), ("rare word", "two"), ("common", "three"), ("common", "four")]);
         assert_eq!(retrieved(&train, &["common rare", "x", "end"], 1), [(1, 2)]);
     }
 

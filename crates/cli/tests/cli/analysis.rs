@@ -4,9 +4,9 @@ use super::*;
 use crate::harness::{assert_pictures, number};
 
 /// A folder with runs `softmax`, `mos` and `plif` on the same data, and `other` on data of other words.
-fn runs() -> TempDir {
+fn runs() -> Folder {
     let folder = folder();
-    let path = folder.path();
+    let path = &folder;
     let sizes = "--d-embedding 6 --lstm 16,6 --batch 8 --bptt 12 --lr 5";
     for (head, more) in [("softmax", ""), ("mos", "--components 3"), ("plif", "--knots 20 --plif-bound 2")] {
         let line = format!("train --data data --head {head} {more} {sizes} --epochs 2 --out {head} --json");
@@ -24,8 +24,7 @@ fn runs() -> TempDir {
 
 #[test]
 fn saved_runs_are_looked_into() {
-    let folder = runs();
-    let path = folder.path();
+    let path = &runs();
     let refused = |line: &str, expected: &[&str]| super::refused(path, line, expected);
     let words = fs::read_to_string(path.join("mos/vocab.txt")).unwrap().lines().count();
 

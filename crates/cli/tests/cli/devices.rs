@@ -4,20 +4,19 @@ use super::{SMALL, config, folder, objects, refused};
 
 #[test]
 fn unknown_devices_are_refused_with_the_known_ones() {
-    let folder = folder();
+    let path = &folder();
     let known = ["unknown device `nonsense`", "auto, flex, ndarray, wgpu, cuda, cpu (the same as flex)"];
     for line in ["train --data data --out run --device nonsense", "finetune --run first --device nonsense"] {
-        refused(folder.path(), line, &known);
+        refused(path, line, &known);
     }
     for command in ["eval", "rank", "kl", "compare", "plif", "dynamic-eval", "generate"] {
-        refused(folder.path(), &format!("{command} --run first --device nonsense"), &known);
+        refused(path, &format!("{command} --run first --device nonsense"), &known);
     }
 }
 
 #[test]
 fn auto_is_resolved_before_it_is_recorded() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     let train = format!("train {SMALL} --epochs 1 --json");
     objects(path, &format!("{train} --device auto --out chosen"));
     let recorded = |run: &str| config(path, run)["device"].as_str().unwrap().to_string();

@@ -7,10 +7,9 @@ use std::process::{Output, Stdio};
 
 use seq2seq::synthetic::{Language, LanguageConfig, Sizes};
 use serde_json::Value;
-use tempfile::TempDir;
 
 use super::{edit, objects, program, refused, run, same_files, text, timeless};
-use crate::harness::{number, parsed, stderr};
+use crate::harness::{Folder, number, parsed, stderr};
 
 /// A model and procedure of a second or so.
 pub(super) const SMALL: &str = "--d-embedding 6 --d-utterance 5 --d-context 8 --d-decoder 10 --components 2 --window 3 \
@@ -19,9 +18,9 @@ pub(super) const SMALL: &str = "--d-embedding 6 --d-utterance 5 --d-context 8 --
 pub(super) const CPU: &str = if cfg!(feature = "flex") { "--device flex" } else { "--device ndarray" };
 
 /// A folder whose folder `data` holds generated dialogues.
-pub(super) fn folder() -> TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    write(&folder.path().join("data"), 1);
+pub(super) fn folder() -> Folder {
+    let folder = Folder(tempfile::tempdir().unwrap());
+    write(&folder.join("data"), 1);
     folder
 }
 
@@ -67,8 +66,7 @@ fn respond(folder: &Path, more: &str, input: &str) -> Vec<Value> {
 
 #[test]
 fn a_run_from_the_first_step_to_its_responses() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     let lines = train(path, "--out first");
     assert_eq!(lines.len(), 3);
     for (index, line) in lines[..2].iter().enumerate() {
@@ -141,8 +139,7 @@ fn a_run_from_the_first_step_to_its_responses() {
 
 #[test]
 fn references_that_do_not_fit_are_left_out_unless_they_are_asked_for() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     train(path, "--max-words 60 --out first");
     // As if made with --max-words 1.
     let file = path.join("data/test_refs.jsonl");
@@ -169,8 +166,7 @@ fn references_that_do_not_fit_are_left_out_unless_they_are_asked_for() {
 
 #[test]
 fn responses_depend_on_the_conversation() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     train(path, "--out first");
     let data = fs::read_to_string(path.join("data/train.jsonl")).unwrap();
     let dialogue: Value = serde_json::from_str(data.lines().next().unwrap()).unwrap();
@@ -216,8 +212,7 @@ fn responses_depend_on_the_conversation() {
 
 #[test]
 fn dialogues_that_cannot_be_used() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     let line = format!("dialog train --data data {SMALL} --out run");
     refused(path, &line.replace("--data data", "--data nowhere"), &["data folder `nowhere` does not exist"]);
     let good = fs::read(path.join("data/train.jsonl")).unwrap();
@@ -244,7 +239,7 @@ fn dialogues_that_cannot_be_used() {
 
 #[test]
 fn settings_out_of_range() {
-    let folder = folder();
+    let path = &folder();
     for (more, expected) in [
         ("--head softmix", "unknown head `softmix`"),
         ("--head doc", "head is doc, but must be one that reads the last layer alone"),
@@ -261,13 +256,13 @@ fn settings_out_of_range() {
         ("--checkpoint-every 0", "checkpoint-every is 0"),
         ("--colour blue", "--colour"),
     ] {
-        refused(folder.path(), &format!("dialog train --data data --out run {more}"), &[expected]);
+        refused(path, &format!("dialog train --data data --out run {more}"), &[expected]);
     }
-    refused(folder.path(), "dialog train --out run", &["--data <DIR>"]);
-    refused(folder.path(), "dialog eval", &["<RUN>"]);
-    refused(folder.path(), "dialog train --data data --device auto --change-device", &["--resume <RUN>"]);
-    refused(folder.path(), "dialog train --resume run --change-device", &["--device"]);
-    refused(folder.path(), "dialog dance", &["dance"]);
+    refused(path, "dialog train --out run", &["--data <DIR>"]);
+    refused(path, "dialog eval", &["<RUN>"]);
+    refused(path, "dialog train --data data --device auto --change-device", &["--resume <RUN>"]);
+    refused(path, "dialog train --resume run --change-device", &["--device"]);
+    refused(path, "dialog dance", &["dance"]);
     for (more, expected) in [
         ("--width 0", "width"),
         ("--n-best 0", "n_best"),
@@ -277,14 +272,13 @@ fn settings_out_of_range() {
         ("--contexts 0", "contexts is 0"),
         ("--bleu exact", "unknown form of BLEU `exact`; known: four_orders, short_weights, repository_2017"),
     ] {
-        refused(folder.path(), &format!("dialog eval first {more}"), &[expected]);
+        refused(path, &format!("dialog eval first {more}"), &[expected]);
     }
 }
 
 #[test]
 fn folders_that_are_no_run_of_dialogues() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     let commands = ["dialog eval RUN", "dialog respond RUN", "dialog train --resume RUN"];
     for command in commands {
         refused(path, &command.replace("RUN", "data"), &["`data` is not a run folder", "config.json"]);
@@ -374,8 +368,7 @@ fn folders_that_are_no_run_of_dialogues() {
 
 #[test]
 fn steps_are_logged_and_each_run_has_a_folder_of_its_own() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     let line = format!("dialog train --data data {SMALL} --vocab-size 12 --head moc {CPU}");
     for _ in 0..2 {
         let output = run(path, &format!("{line} --log-every 2"));
@@ -398,8 +391,7 @@ fn steps_are_logged_and_each_run_has_a_folder_of_its_own() {
 #[test]
 #[cfg(unix)]
 fn an_interrupted_run_goes_on_to_the_same_end() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     let line = format!(
         "dialog train --data data {CPU} --json {}",
         SMALL.replace("--updates 6", "--updates 35 --checkpoint-every 0.0002")
@@ -427,8 +419,7 @@ fn an_interrupted_run_goes_on_to_the_same_end() {
 
 #[test]
 fn exported_weights_come_back_as_the_same_model() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     train(path, "--out first --head moc");
     refused(path, "dialog export first --out first.pt", &["`first.pt` would not be a safetensors file"]);
     let exported = objects(path, "dialog export first --out first.safetensors --json").remove(0);

@@ -10,8 +10,7 @@ use crate::harness::{number, stderr};
 
 #[test]
 fn a_finished_run_is_extended() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     train(path, "--out first");
     objects(
         path,
@@ -43,17 +42,16 @@ fn a_finished_run_is_extended() {
 
 #[test]
 fn runs_of_both_kinds_are_listed_together() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     let last = train(path, "--out runs/talk --head moc").pop().unwrap();
     fs::create_dir_all(path.join("runs/broken")).unwrap();
     let config = fs::read_to_string(path.join("runs/talk/config.json")).unwrap();
     fs::write(path.join("runs/broken/config.json"), config.replace("\"format\": 4", "\"format\": 9"))
         .unwrap();
-    let words = super::folder();
+    let words = &super::folder();
     let line = "train --data data --lstm 16,12 --d-embedding 12 --components 2 --batch 8 --bptt 12 --epochs 1 --out run";
-    objects(words.path(), &format!("{line} --json"));
-    fs::rename(words.path().join("run"), path.join("runs/words")).unwrap();
+    objects(words, &format!("{line} --json"));
+    fs::rename(words.join("run"), path.join("runs/words")).unwrap();
 
     let listed = objects(path, "runs --json --sort kind");
     let runs: Vec<&str> = listed.iter().map(|run| run["run"].as_str().unwrap()).collect();

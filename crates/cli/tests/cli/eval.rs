@@ -9,8 +9,7 @@ use crate::harness::number;
 
 #[test]
 fn a_text_that_is_not_scored_need_not_be_there() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     let train = format!("train {SMALL} --epochs 1");
     let moved = path.join("test.txt");
     fs::rename(path.join("data/test.txt"), &moved).unwrap();
@@ -38,8 +37,7 @@ fn a_text_that_is_not_scored_need_not_be_there() {
 
 #[test]
 fn each_text_and_any_slice_of_it_is_scored() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     objects(path, &format!("train {SMALL} --epochs 2 --out first --json"));
     let eval = |more: &str| objects(path, &format!("eval --run first --json {more}")).remove(0);
     let both = eval("");
@@ -99,8 +97,7 @@ fn each_text_and_any_slice_of_it_is_scored() {
 
 #[test]
 fn last_and_averaged_weights_are_those_of_the_checkpoint() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     objects(path, &format!("train {SMALL} --epochs 2 --average-from-start --out averaged --json"));
     let of = |run: &str, weights: &str| {
         number(
@@ -119,8 +116,7 @@ fn last_and_averaged_weights_are_those_of_the_checkpoint() {
 
 #[test]
 fn the_projections_of_a_mixture_have_a_rate_and_a_share() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     let train = |out: &str, more: &str| {
         objects(path, &format!("train {SMALL} --epochs 1 --out {out} --json {more}")).remove(1)
     };

@@ -3,6 +3,7 @@
 #![allow(dead_code)]
 
 use std::fs;
+use std::ops::Deref;
 use std::path::Path;
 #[cfg(unix)]
 use std::process::Child;
@@ -11,6 +12,24 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use tempfile::TempDir;
+
+/// A folder of a test's own, which is gone when this is dropped.
+pub struct Folder(pub TempDir);
+
+impl Deref for Folder {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl AsRef<Path> for Folder {
+    fn as_ref(&self) -> &Path {
+        self
+    }
+}
 
 /// The path of a built program.
 #[derive(Clone, Copy)]

@@ -5,13 +5,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use harness::{Program, parsed, stderr};
+use harness::{Folder, Program, parsed, stderr};
 
 use awd_lstm::language::{Language, LanguageConfig};
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 use serde_json::Value;
-use tempfile::TempDir;
 
 mod analysis;
 mod devices;
@@ -147,12 +146,12 @@ fn names(lines: &[Value]) -> Vec<&str> {
 }
 
 /// A folder whose folder `data` holds a small generated corpus.
-fn folder() -> TempDir {
-    let folder = tempfile::tempdir().unwrap();
+fn folder() -> Folder {
+    let folder = Folder(tempfile::tempdir().unwrap());
     let config = LanguageConfig { vocab: 40, topics: 4, classes: 4, favourites: 5, ..Default::default() };
     let language = Language::new(config).unwrap();
     let vocabulary = language.vocabulary();
-    let data = folder.path().join("data");
+    let data = folder.join("data");
     fs::create_dir(&data).unwrap();
     for (name, tokens, seed) in [("train", 3000, 1), ("valid", 400, 2), ("test", 300, 3)] {
         let ids = language.generate(tokens, &mut Pcg64Mcg::seed_from_u64(seed));
@@ -167,8 +166,7 @@ const SMALL: &str = "--data data --d-embedding 12 --lstm 16,12 --components 3 --
 
 #[test]
 fn data_that_cannot_be_used() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     let train = format!("train {SMALL} --out run");
     refused(path, &train.replace("--data data", "--data nowhere"), &["data folder `nowhere` does not exist"]);
 
@@ -208,7 +206,7 @@ fn data_that_cannot_be_used() {
 
 #[test]
 fn names_that_do_not_exist() {
-    let folder = folder();
+    let path = &folder();
     let train = |more: &str| {
         let small =
             if more.contains("adaptive") { SMALL.replace(" --components 3", "") } else { SMALL.into() };
@@ -229,10 +227,10 @@ fn names_that_do_not_exist() {
         ("--device abacus", &["unknown device `abacus`", "auto, flex, ndarray, wgpu, cuda"]),
         ("--colour blue", &["--colour"]),
     ] {
-        refused(folder.path(), &train(more), expected);
+        refused(path, &train(more), expected);
     }
     let in_vain = "--head sigsoftmax --knots 3 --latent-lr 0.5 --set model.d_gate=8 --dry-run";
-    let notes = stderr(&run(folder.path(), &train(in_vain)), 0);
+    let notes = stderr(&run(path, &train(in_vain)), 0);
     for (option, part) in [
         ("--components", "mixture"),
         ("--latent-lr", "latent contexts"),
@@ -242,15 +240,15 @@ fn names_that_do_not_exist() {
         let note = format!("{option} has no effect: the sigsoftmax head has no {part}\n");
         assert!(notes.contains(&note), "{notes}");
     }
-    refused(folder.path(), "train --out run", &["--data <DIR>"]);
-    refused(folder.path(), "eval", &["--run <RUN>"]);
-    refused(folder.path(), "dance", &["dance"]);
-    refused(folder.path(), "--seeds 0", &["--seeds"]);
+    refused(path, "train --out run", &["--data <DIR>"]);
+    refused(path, "eval", &["--run <RUN>"]);
+    refused(path, "dance", &["dance"]);
+    refused(path, "--seeds 0", &["--seeds"]);
     for (device, built) in [("wgpu", cfg!(feature = "wgpu")), ("cuda", cfg!(feature = "cuda"))] {
         if !built {
             let (missing, feature) =
                 (format!("without the device `{device}`"), format!("--features {device}"));
-            refused(folder.path(), &train(&format!("--device {device}")), &[&missing, &feature]);
+            refused(path, &train(&format!("--device {device}")), &[&missing, &feature]);
         }
     }
 }
@@ -265,8 +263,8 @@ fn without_a_command_there_is_help() {
 
 #[test]
 fn a_misspelt_name_is_met_by_the_right_one() {
-    let folder = folder();
-    let settings = folder.path().join("settings.json");
+    let path = &folder();
+    let settings = path.join("settings.json");
     let check = |line: &str| {
         let words = line.replace("FILE", &settings.display().to_string());
         highrank_cli::programs::check(words.split(' ').map(String::from)).unwrap_err()
@@ -305,12 +303,11 @@ fn an_error_is_written_at_once() {
     use std::os::unix::net::UnixDatagram;
     use std::time::Duration;
 
-    let folder = folder();
+    let path = &folder();
     // Each write to it arrives by itself.
     let (read, write) = UnixDatagram::pair().unwrap();
     read.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    let status =
-        program(folder.path(), "train --data nowhere").stderr(OwnedFd::from(write)).status().unwrap();
+    let status = program(path, "train --data nowhere").stderr(OwnedFd::from(write)).status().unwrap();
     assert_eq!(status.code(), Some(2));
     let mut line = [0; 1000];
     let length = read.recv(&mut line).unwrap();
@@ -322,21 +319,21 @@ fn an_error_is_written_at_once() {
 #[cfg(not(feature = "mpi"))]
 #[test]
 fn processes_of_one_job_are_refused_without_mpi() {
-    let folder = folder();
+    let path = &folder();
     let start = |size: &str| {
         let train = format!("train {SMALL} --epochs 1 --out run{size}");
-        program(folder.path(), &train).env("OMPI_COMM_WORLD_SIZE", size).output().unwrap()
+        program(path, &train).env("OMPI_COMM_WORLD_SIZE", size).output().unwrap()
     };
     let line = stderr(&start("3"), 2);
     assert!(line.contains("started 3 times over") && line.contains("--features mpi"), "{line}");
     assert_eq!(line.lines().count(), 1, "{line}");
-    assert!(!folder.path().join("run3").exists());
+    assert!(!path.join("run3").exists());
     assert!(start("1").status.success());
 }
 
 #[test]
 fn settings_out_of_range() {
-    let folder = folder();
+    let path = &folder();
     let cases = [
         ("--components 0", "components is 0"),
         ("--components -1", "'-1' for '--components <K>'"),
@@ -365,14 +362,13 @@ fn settings_out_of_range() {
         ("--checkpoint-every soon", "a time needs its unit"),
     ];
     for (more, expected) in cases {
-        refused(folder.path(), &format!("train --data data --out run {more}"), &[expected]);
+        refused(path, &format!("train --data data --out run {more}"), &[expected]);
     }
 }
 
 #[test]
 fn a_run_from_the_first_epoch_to_its_evaluation() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     let lines = objects(path, &format!("train {SMALL} --epochs 3 --out first --json"));
     assert_eq!(lines.len(), 4);
     for (index, line) in lines[..3].iter().enumerate() {
@@ -416,8 +412,7 @@ fn a_run_from_the_first_epoch_to_its_evaluation() {
 
 #[test]
 fn folders_that_are_no_run_or_already_one() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     refused(path, "eval --run data", &["`data` is not a run folder", "config.json"]);
     objects(path, &format!("train {SMALL} --epochs 1 --out first --json"));
     let before = fs::read(path.join("first/config.json")).unwrap();
@@ -462,8 +457,7 @@ fn folders_that_are_no_run_or_already_one() {
 
 #[test]
 fn checkpoints_that_cannot_be_read() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     objects(path, &format!("train {SMALL} --epochs 1 --out first --json"));
     objects(path, &format!("train {SMALL} --epochs 1 --out wide --json").replace("16,12", "20,12"));
     let file = path.join("first/best/model.safetensors");
@@ -489,12 +483,12 @@ fn checkpoints_that_cannot_be_read() {
 
 #[test]
 fn a_loss_that_is_not_finite_stops_the_run() {
-    let folder = folder();
+    let path = &folder();
     let line = format!("train {SMALL} --epochs 2 --out first --json").replace("--lr 5", "--lr 1e38");
-    let errors = stderr(&run(folder.path(), &line), 2);
+    let errors = stderr(&run(path, &line), 2);
     let last = errors.lines().last().unwrap();
     assert!(last.starts_with("error: the loss is not finite in epoch 1, at or before step"), "{errors}");
     assert!(!errors.contains("panicked"), "{errors}");
-    assert!(!folder.path().join("first/checkpoint").exists());
-    assert!(!folder.path().join("first/best").exists());
+    assert!(!path.join("first/checkpoint").exists());
+    assert!(!path.join("first/best").exists());
 }

@@ -9,8 +9,7 @@ use crate::harness::number;
 
 #[test]
 fn a_run_is_finetuned_in_a_run_of_its_own() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     let trained = objects(path, &format!("train {SMALL} --epochs 2 --out first --json"));
     let before = fs::read(path.join("first/best/model.safetensors")).unwrap();
     let tuned = objects(path, "finetune --run first --out second --lr 3 --epochs 3 --json");
@@ -42,8 +41,7 @@ fn a_run_is_finetuned_in_a_run_of_its_own() {
 
 #[test]
 fn dynamic_evaluation_learns_from_what_was_scored() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     let trained = objects(path, &format!("train {SMALL} --epochs 2 --out first --json"));
     let eval = |more: &str| {
         let objects = objects(path, &format!("dynamic-eval --run first --batch 10 --json {more}"));
@@ -116,8 +114,7 @@ fn dynamic_evaluation_learns_from_what_was_scored() {
 
 #[test]
 fn accumulated_gradients_train_as_the_whole_batch_does() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     let plain = "--dropout-output 0 --dropout-hidden 0 --dropout-input 0 --dropout-latent 0 --dropout-weight 0 \
                  --epochs 1 --json";
     let whole = objects(path, &format!("train {SMALL} {plain} --out whole"));

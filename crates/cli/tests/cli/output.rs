@@ -23,8 +23,7 @@ const READING: [(&str, &[&str]); 11] = [
 
 #[test]
 fn a_full_disk_is_told_and_a_closed_pipe_is_not() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     for run in ["first", "second"] {
         objects(path, &format!("train {SMALL} --epochs 1 --out {run} --json"));
     }

@@ -6,8 +6,7 @@ use super::{SMALL, all_files, folder, objects, refused};
 
 #[test]
 fn no_file_is_replaced_without_a_word() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     for name in ["test.jsonl", "file", "model.safetensors"] {
         fs::write(path.join("data").join(name), "mine").unwrap();
     }
@@ -47,8 +46,7 @@ fn no_file_is_replaced_without_a_word() {
 
 #[test]
 fn no_run_is_put_among_other_files() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     objects(path, &format!("train {SMALL} --epochs 1 --out first --json"));
     objects(path, "export --run first --out model.safetensors --json");
     fs::copy(path.join("data/test.txt"), path.join("data/test.jsonl")).unwrap();
@@ -90,8 +88,7 @@ fn no_run_is_put_among_other_files() {
 
 #[test]
 fn force_replaces_a_file_as_a_whole() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     objects(path, &format!("train {SMALL} --epochs 1 --out first --json"));
     fs::write(path.join("curves.svg"), "mine").unwrap();
     refused(path, "curves --run first", &["`./curves.svg` exists already"]);

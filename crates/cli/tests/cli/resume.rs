@@ -55,8 +55,7 @@ fn wait_for_checkpoint(run: &Path) {
 
 #[test]
 fn a_run_killed_at_random_moments_ends_as_an_undisturbed_one() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     let started = Instant::now();
     objects(path, &format!("train {SMALL} {RUN} --out straight"));
     let whole = started.elapsed();
@@ -115,8 +114,7 @@ fn signal_twice(child: &Child, signal: &str) {
 #[test]
 #[cfg(unix)]
 fn an_interrupt_saves_and_says_how_to_go_on() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     objects(path, &format!("train {SMALL} {RUN} --out straight"));
     for (signal, status, name) in [("INT", 130, "stopped"), ("TERM", 143, "ended")] {
         let out = path.join(name);
@@ -159,8 +157,7 @@ fn an_interrupt_saves_and_says_how_to_go_on() {
 fn an_interrupt_is_answered_before_the_step_ends() {
     use std::io::{BufRead, BufReader};
 
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     // A step of a second or more.
     let slow = "--data data --head softmax --d-embedding 12 --lstm 1500,12 --batch 8 --bptt 200 --epochs 9";
     let mut child = started(path, &format!("train {slow} --out run"));
@@ -182,8 +179,7 @@ fn an_interrupt_is_answered_before_the_step_ends() {
 #[test]
 #[cfg(unix)]
 fn a_run_that_is_to_outlive_its_terminal_does() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     let line = format!("train {SMALL} --epochs 3 --out first {OFTEN}");
     let command = format!("trap '' HUP; exec \"$0\" {line}");
     let mut child = Command::new("sh")
@@ -209,8 +205,7 @@ fn hangups_are_ignored() -> bool {
 
 #[test]
 fn a_finetuning_killed_before_its_first_checkpoint_starts_from_the_same_model_again() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     for seed in [28, 29] {
         objects(path, &format!("train {SMALL} --epochs 1 --seed {seed} --out seed{seed} --json"));
     }
@@ -233,8 +228,7 @@ fn a_finetuning_killed_before_its_first_checkpoint_starts_from_the_same_model_ag
 
 #[test]
 fn a_resume_whose_origin_is_gone_changes_nothing() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     objects(path, &format!("train {SMALL} --epochs 1 --out origin --json"));
     objects(path, "finetune --run origin --epochs 1 --out tuned --json");
     // Killed before it had a model.
@@ -257,8 +251,7 @@ fn a_resume_whose_origin_is_gone_changes_nothing() {
 /// As an import leaves it that was killed between the weights and the configuration.
 #[test]
 fn a_start_that_was_cut_off_is_made_again() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     let train = format!("train {SMALL} --epochs 1 --json --out");
     objects(path, &format!("{train} whole"));
     let left = path.join("left");
@@ -273,8 +266,7 @@ fn a_start_that_was_cut_off_is_made_again() {
 
 #[test]
 fn changed_text_and_changed_settings_are_named() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     objects(path, &format!("train {SMALL} --epochs 2 --out first --json"));
     let before = fs::read(path.join("first/checkpoint/state.json")).unwrap();
     let cases = [
@@ -322,8 +314,7 @@ fn changed_text_and_changed_settings_are_named() {
 
 #[test]
 fn a_limit_is_not_taken_back_by_null() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     let train = format!("train {SMALL} --epochs 1 --json");
     objects(path, &format!("{train} --patience 9 --max-time 1h --out first"));
     for place in ["train.patience", "train.max_minutes"] {
@@ -339,8 +330,7 @@ fn a_limit_is_not_taken_back_by_null() {
 /// Every file of a finished run, damaged in two ways: going on for longer is refused, and nothing is written.
 #[test]
 fn a_resume_that_fails_changes_nothing() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     objects(path, &format!("train {SMALL} {RUN} --out lines"));
     super::dialog::write(&path.join("dialogues"), 1);
     objects(path, &format!("dialog train --data dialogues {} --out talk --json", super::dialog::SMALL));
@@ -394,8 +384,7 @@ fn limited(path: &Path, blocks: usize, line: &str) -> Output {
 #[test]
 #[cfg(target_os = "linux")]
 fn a_full_disk_is_one_line_and_loses_nothing() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     objects(path, &format!("train {SMALL} {RUN} --out straight"));
     let mut child = start(path, &format!("train {SMALL} {RUN} --out full {OFTEN}"));
     let out = path.join("full");
@@ -415,7 +404,7 @@ fn a_full_disk_is_one_line_and_loses_nothing() {
 
 #[test]
 fn a_folder_that_cannot_be_written_is_one_line() {
-    let folder = folder();
-    fs::write(folder.path().join("file"), "").unwrap();
-    refused(folder.path(), &format!("train {SMALL} --out file/run"), &["cannot create `file/run`"]);
+    let path = &folder();
+    fs::write(path.join("file"), "").unwrap();
+    refused(path, &format!("train {SMALL} --out file/run"), &["cannot create `file/run`"]);
 }

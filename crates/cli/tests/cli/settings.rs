@@ -9,8 +9,7 @@ use crate::harness::stderr;
 
 #[test]
 fn every_option_reaches_the_configuration() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     let line = "--epochs 2 --seed 5 --lr-decay 0.5 --lr-decay-from 2 --clip 0.5 --weight-decay 0.001 --alpha 0.75 \
                 --beta 0.25 --nonmono 3 --average-from-start --validate-every 15 --patience 9 --max-time 1h30m \
                 --no-test --small-batch 4 --eval-batch 3 --test-batch 2 --max-seq-len-delta 11 --untied";
@@ -46,8 +45,7 @@ fn every_option_reaches_the_configuration() {
 
 #[test]
 fn set_has_the_last_word_for_every_model() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     super::dialog::write(&path.join("talk"), 1);
     let (talk, cpu) = (super::dialog::SMALL, super::dialog::CPU);
     let gpt = "--model gpt --d-model 8 --attention-heads 2 --layers 1 --context 8 --batch 4 --components 2 --steps 4";
@@ -81,8 +79,7 @@ fn set_has_the_last_word_for_every_model() {
 
 #[test]
 fn a_runs_own_file_repeats_it() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     let small = SMALL.replace("--lstm 16,12 --components 3", "");
     let first = "--head gss --lstm 16,12 --epochs 2 --lower-case --patience 3 --out first --json";
     objects(path, &format!("train {small} {first}"));
@@ -111,8 +108,7 @@ fn a_runs_own_file_repeats_it() {
 
 #[test]
 fn a_file_of_some_settings_replaces_the_presets() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     let file = json!({
         "preset": "text8", "head": "softmax", "data": "data", "text": {"characters": false},
         "model": {"d_embedding": 10, "lstm_sizes": [14, 10], "dropouts": {"weight": 0.25}},
@@ -146,8 +142,7 @@ fn a_file_of_some_settings_replaces_the_presets() {
 
 #[test]
 fn a_dry_run_says_what_a_run_needs_and_writes_nothing() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     let before = all_files(path);
     let plan = objects(path, &format!("train {SMALL} --epochs 4 --dry-run --json")).remove(0);
     let train = fs::read_to_string(path.join("data/train.txt")).unwrap();
@@ -208,8 +203,7 @@ fn a_dry_run_says_what_a_run_needs_and_writes_nothing() {
 
 #[test]
 fn a_run_is_extended_to_the_bits_of_a_longer_one() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     objects(path, &format!("train {SMALL} --epochs 4 --out straight --json"));
     objects(path, &format!("train {SMALL} --epochs 2 --out extended --json"));
     let extend = "train --resume extended --epochs 4 --max-time 8h --patience 50 --json";
@@ -244,8 +238,7 @@ fn a_run_goes_on_elsewhere_if_that_is_meant() {
     if !cfg!(feature = "ndarray") {
         return;
     }
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     objects(path, &format!("train {SMALL} --epochs 1 --out first --json"));
     refused(
         path,
@@ -271,8 +264,7 @@ fn a_run_goes_on_elsewhere_if_that_is_meant() {
 
 #[test]
 fn without_a_terminal_steps_are_lines() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     let said = stderr(&run(path, &format!("train {SMALL} --epochs 2 --log-every 7 --out first")), 0);
     let of_steps: Vec<&str> = said.lines().filter(|line| line.contains(" step ")).collect();
     let steps = lines(&path.join("first/steps.jsonl"));
@@ -295,8 +287,7 @@ fn without_a_terminal_steps_are_lines() {
 
 #[test]
 fn finetuning_takes_other_settings_but_no_other_sizes() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     objects(path, &format!("train {SMALL} --epochs 1 --lr-decay 0.5 --lr-decay-from 1 --out first --json"));
     let more = "--lr 3 --epochs 1 --dropout-weight 0.1 --nonmono 2 --no-test --log-every 3";
     objects(path, &format!("finetune --run first --out second {more} --json"));

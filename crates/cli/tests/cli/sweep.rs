@@ -19,8 +19,7 @@ fn time(path: &Path, run: &str) -> std::time::SystemTime {
 
 #[test]
 fn a_sweep_at_equal_size_trains_what_is_left_of_it() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     let line = |heads: &str, seeds: &str| {
         format!(
             "sweep {SMALL} --components 3 --heads {heads} --seeds {seeds} --parameters 4000 --out out --json"
@@ -68,8 +67,7 @@ fn a_sweep_at_equal_size_trains_what_is_left_of_it() {
 
 #[test]
 fn a_sweep_over_widths_and_components_is_drawn_and_extended() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     let line =
         |more: &str| format!("sweep {SMALL} --seeds 3 --out out {more}").replace("--epochs 2", "--epochs 1");
     let listed = objects(path, &line("--d-embedding 8,16 --components 2 --dry-run --json"));
@@ -126,8 +124,7 @@ fn a_sweep_over_widths_and_components_is_drawn_and_extended() {
 
 #[test]
 fn settings_of_one_head_and_finetuning() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     let line = format!(
         "sweep {SMALL} --d-embedding 12 --for mos:components=2,lr=4 --seeds 3 --out out --no-test \
          --finetune 1 --finetune-lr 2 --json"
@@ -158,8 +155,7 @@ fn settings_of_one_head_and_finetuning() {
 
 #[test]
 fn a_run_that_fails_is_left_out() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     let line = format!(
         "sweep {SMALL} --d-embedding 12 --components 2 --heads mos --lr 1e38,5 --seeds 3 --out out --json"
     )
@@ -184,7 +180,7 @@ fn a_run_that_fails_is_left_out() {
 
 #[test]
 fn sweeps_that_cannot_be_made() {
-    let folder = folder();
+    let path = &folder();
     let sweep = |more: &str| format!("sweep --data data --out run {more}");
     for (more, expected) in [
         ("--heads mos,mix", "unknown head `mix`"),
@@ -208,20 +204,19 @@ fn sweeps_that_cannot_be_made() {
         ("--checkpoint-every 0", "checkpoint-every is 0"),
         ("--equal parameters --d-embedding 8 --lstm 8", "the softmax head has no size left to solve for"),
     ] {
-        refused(folder.path(), &sweep(more), &[expected]);
+        refused(path, &sweep(more), &[expected]);
     }
-    refused(folder.path(), "sweep --data nowhere", &["data folder `nowhere` does not exist"]);
+    refused(path, "sweep --data nowhere", &["data folder `nowhere` does not exist"]);
     // Bad input is found before a run is made, and in later runs too.
-    fs::create_dir_all(folder.path().join("out/mos-s28")).unwrap();
-    fs::write(folder.path().join("out/mos-s28/config.json"), "{").unwrap();
-    refused(folder.path(), "sweep --data data --out out", &["out/mos-s28/config.json` is damaged"]);
-    assert_eq!(fs::read_dir(folder.path().join("out")).unwrap().count(), 1);
+    fs::create_dir_all(path.join("out/mos-s28")).unwrap();
+    fs::write(path.join("out/mos-s28/config.json"), "{").unwrap();
+    refused(path, "sweep --data data --out out", &["out/mos-s28/config.json` is damaged"]);
+    assert_eq!(fs::read_dir(path.join("out")).unwrap().count(), 1);
 }
 
 #[test]
 fn runs_are_listed_with_damaged_ones() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     let train = |out: &str, more: &str| {
         let components = if more.contains("softmax") { "" } else { "--components 2" };
         let line = format!("train {SMALL} --d-embedding 12 {components} --out {out} --json {more}");
@@ -290,8 +285,7 @@ fn runs_are_listed_with_damaged_ones() {
 #[test]
 #[cfg(unix)]
 fn an_interrupted_sweep_goes_on() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     let line = format!(
         "sweep {SMALL} --d-embedding 12 --heads mos --components 2,3 --seeds 3 --out out --checkpoint-every 0.0002"
     );
@@ -310,8 +304,7 @@ fn an_interrupted_sweep_goes_on() {
 
 #[test]
 fn sweeps_without_a_folder_do_not_collide() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     let sweep = |more: &str| {
         let line = format!("sweep {SMALL} --heads mos --d-embedding 12 --components 2 --seeds 3 {more}");
         stderr(&run(path, &line), 0).lines().next().unwrap().to_string()
@@ -331,8 +324,7 @@ fn sweeps_without_a_folder_do_not_collide() {
 #[cfg(unix)]
 #[test]
 fn a_folder_of_runs_that_cannot_be_read_is_named() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     std::os::unix::fs::symlink("runs", path.join("runs")).unwrap();
     refused(path, &format!("sweep {SMALL} --dry-run"), &["cannot read `runs/sweep`"]);
 }

@@ -18,8 +18,7 @@ const SMALL: &str = "--data data --knots 50 --batch 8 --bptt 12 --epochs 1";
 
 #[test]
 fn results_are_drawn_anew_from_their_lines() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     let line = format!("sweep {SMALL} --lstm 12,8 --heads mos --components 2 --lr 2,4 --seeds 3,4 --out out");
     let first = objects(path, &format!("{line} --json"));
     let keep = |name: &str| fs::read(path.join(name)).unwrap();
@@ -86,8 +85,7 @@ fn results_are_drawn_anew_from_their_lines() {
 
 #[test]
 fn data_and_heads_may_be_those_of_a_file() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     let write = |text: &str| fs::write(path.join("settings.json"), text).unwrap();
     let line = "sweep --config settings.json --seeds 3 --out out --dry-run --json";
     write(r#"{"data": "data", "head": "moc", "model": {"components": 3}, "train": {"lr": 7}}"#);
@@ -122,8 +120,7 @@ fn study(path: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> std::pr
 #[cfg(unix)]
 #[test]
 fn the_study_refuses_what_it_cannot_do() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     for (arguments, expected) in [
         (&["data", "out"][..], "expected DATA OUT PART..."),
         (&["data", "out", "sizes", "everything"], "expected DATA OUT PART..."),
@@ -149,8 +146,7 @@ fn the_study_refuses_what_it_cannot_do() {
 #[cfg(unix)]
 #[test]
 fn the_study_takes_settings_from_recorded_results() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     let variables = [("SIZE", "500000"), ("PRECISION", "full"), ("EXTRA", "--dry-run")];
     let errors = stderr(&study(path, &["data", "out", "search", "tuned", "dropouts"], &variables), 0);
     assert_eq!(errors.lines().count(), 40 + 6 + 10, "{errors}");
@@ -195,8 +191,7 @@ fn runs_of_files(path: &Path, part: &str, files: &mut Vec<PathBuf>) -> Vec<Value
 #[cfg(unix)]
 #[test]
 fn the_study_makes_the_runs_of_its_files() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     let settings = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../studies/settings");
     let mut files: Vec<PathBuf> =
         fs::read_dir(settings).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -237,8 +232,7 @@ fn the_study_makes_the_runs_of_its_files() {
 #[cfg(unix)]
 #[test]
 fn the_study_averages_again() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     for head in ["softmax", "mos"] {
         let sweep = format!("sweep {SMALL} --precision full --heads {head} --lstm 12,8 --d-embedding 8");
         for seed in 11..14 {

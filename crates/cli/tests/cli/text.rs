@@ -6,13 +6,12 @@ use std::path::Path;
 use std::process::Stdio;
 
 use super::{SMALL, config, folder, objects, program, refused, run, same_files};
-use crate::harness::stderr;
+use crate::harness::{Folder, stderr};
 use serde_json::{Value, json};
 
 #[test]
 fn text_is_drawn_from_a_run() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     objects(path, &format!("train {SMALL} --epochs 1 --out first --json"));
     let vocabulary = fs::read_to_string(path.join("first/vocab.txt")).unwrap();
     let generate = |more: &str| objects(path, &format!("generate --run first --json {more}")).remove(0);
@@ -72,8 +71,7 @@ fn text_is_drawn_from_a_run() {
 
 #[test]
 fn characters_are_tokens_with_bits_for_perplexities() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path();
+    let path = &Folder(tempfile::tempdir().unwrap());
     fs::create_dir(path.join("data")).unwrap();
     let stream: String = (0..6000).map(|n| ['a', 'b', ' ', 'c', '\r', 'b'][n % 6]).collect();
     fs::write(path.join("data/text8"), stream).unwrap();
@@ -123,8 +121,7 @@ fn text_settings(path: &Path, run: &str) -> Value {
 
 #[test]
 fn one_billion_word_is_read_in_lower_case_with_a_capped_vocabulary() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     let train = format!("train {SMALL} --preset billion-word --head softmax --lstm 12 --epochs 1 --json")
         .replace("--lstm 16,12 --components 3", "");
     objects(path, &format!("{train} --out first"));
@@ -142,8 +139,7 @@ fn one_billion_word_is_read_in_lower_case_with_a_capped_vocabulary() {
 
 #[test]
 fn a_corpus_in_shards_trains_the_same_weights() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     let text = fs::read_to_string(path.join("data/train.txt")).unwrap();
     fs::create_dir_all(path.join("shards/train")).unwrap();
     let lines: Vec<&str> = text.split_inclusive('\n').collect();

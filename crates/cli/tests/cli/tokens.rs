@@ -1,25 +1,16 @@
 //! The encoded text of a corpus, kept from one command to the next.
 
-use std::fs::{self, FileTimes, OpenOptions};
+use std::fs;
 use std::path::{Path, PathBuf};
+
+use runs::testing::{kept, spoil};
 
 use super::{SMALL, folder, refused, run};
 use crate::harness::stderr;
 
-/// Replaces a file by bytes that are no text, of the same size and time.
-fn spoil(path: &Path) {
-    let before = fs::metadata(path).unwrap();
-    fs::write(path, vec![0xff; before.len() as usize]).unwrap();
-    let times = FileTimes::new().set_modified(before.modified().unwrap());
-    OpenOptions::new().write(true).open(path).unwrap().set_times(times).unwrap();
-}
-
 /// The training ids of the one text that a cache holds.
 fn ids(cache: &Path) -> PathBuf {
-    let entries = fs::read_dir(cache).unwrap().map(|entry| entry.unwrap().path());
-    let kept: Vec<PathBuf> = entries.filter(|path| path.is_dir()).collect();
-    assert_eq!(kept.len(), 1, "{kept:?}");
-    kept[0].join("train.ids")
+    kept(cache).join("train.ids")
 }
 
 /// What a command that must succeed says on standard error.
@@ -29,8 +20,7 @@ fn notes(folder: &Path, line: &str) -> String {
 
 #[test]
 fn a_large_text_is_encoded_once() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     // A training text in a folder, as a large one is.
     let (data, cache) = (path.join("data"), path.join("data/.encoded"));
     fs::create_dir(data.join("train")).unwrap();
@@ -75,8 +65,7 @@ fn a_large_text_is_encoded_once() {
 
 #[test]
 fn a_text_is_kept_where_it_is_said_or_not_at_all() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     let train = format!("train {SMALL} --epochs 1 --json --token-cache-from 0");
     notes(path, &format!("{train} --out one --token-cache kept/here"));
     assert!(ids(&path.join("kept/here")).exists() && !path.join("data/.encoded").exists());

@@ -8,11 +8,11 @@ use super::{config, folder, objects, refused, run, same_files};
 use crate::harness::{number, stderr};
 
 /// A model and procedure of a second or so.
-const SMALL: &str = "--d-model 8 --attention-heads 2 --layers 1 --context 8 --batch 4 --components 2";
+const SMALL: &str = "--d-model 8 --attention-heads 2 --layers 1 --context 8 --batch 4";
 
 #[test]
 fn settings_that_make_no_model_are_refused() {
-    let folder = folder();
+    let path = &folder();
     let cases = [
         ("--head softmix", &["unknown head `softmix`", "soft-cap, monotonic-net"][..]),
         ("--head softmax --activation tanh", &["--activation is given, but the softmax head has no mixture"]),
@@ -77,24 +77,19 @@ fn settings_that_make_no_model_are_refused() {
         ("--data data --d-ff 999999999", &["GB for weights and gradients, but this machine has"]),
         ("--run data", &["`data` is not a run folder"]),
     ];
-    fs::write(folder.path().join("file"), "").unwrap();
+    fs::write(path.join("file"), "").unwrap();
     for (line, expected) in cases {
-        refused(
-            folder.path(),
-            &format!("transformer --out run {line}").replace("--out run --run", "--run"),
-            expected,
-        );
+        refused(path, &format!("transformer --out run {line}").replace("--out run --run", "--run"), expected);
     }
     // Without --out a folder gets its name from the settings.
-    refused(folder.path(), "transformer --d-model 0", &["d_model is 0"]);
+    refused(path, "transformer --d-model 0", &["d_model is 0"]);
 }
 
 #[test]
 fn a_test_text_that_is_not_scored_need_not_be_there() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     fs::remove_file(path.join("data/test.txt")).unwrap();
-    let train = format!("train data --model gpt {SMALL} --steps 4 --rounds 2 --out first");
+    let train = format!("train data --model gpt {SMALL} --components 2 --steps 4 --rounds 2 --out first");
     let missing = &["/data/test.txt`; a data folder holds"];
     refused(path, &train, missing);
     let lines = objects(path, &format!("{train} --no-test --json"));
@@ -112,9 +107,10 @@ fn a_test_text_that_is_not_scored_need_not_be_there() {
 
 #[test]
 fn a_run_from_its_first_step_to_its_evaluation() {
-    let folder = folder();
-    let path = folder.path();
-    let train = format!("transformer --data data {SMALL} --head mos --steps 40 --rounds 2 --lr 0.01 --json");
+    let path = &folder();
+    let train = format!(
+        "transformer --data data {SMALL} --components 2 --head mos --steps 40 --rounds 2 --lr 0.01 --json"
+    );
     let lines = objects(path, &format!("{train} --out first"));
     assert_eq!(lines.len(), 3);
     for (index, line) in lines[..2].iter().enumerate() {
@@ -195,11 +191,9 @@ fn a_run_from_its_first_step_to_its_evaluation() {
 
 #[test]
 fn every_head_is_trained_and_parameters_can_be_equal() {
-    let folder = folder();
-    let path = folder.path();
-    let small = SMALL.replace(" --components 2", "");
+    let path = &folder();
     let train = |more: &str| {
-        let line = format!("transformer --data data {small} --steps 3 --eval-tokens 50 --json {more}");
+        let line = format!("transformer --data data {SMALL} --steps 3 --eval-tokens 50 --json {more}");
         objects(path, &line).pop().unwrap()
     };
     let mixture = train("--head mos --d-embedding 6");
@@ -231,14 +225,12 @@ fn every_head_is_trained_and_parameters_can_be_equal() {
 
 #[test]
 fn transformers_are_looked_into() {
-    let folder = folder();
-    let path = folder.path();
-    let small = SMALL.replace(" --components 2", "");
+    let path = &folder();
     for head in ["softmax", "plif --knots 20", "mos --facets 2x3"] {
         let name = head.split(' ').next().unwrap();
         objects(
             path,
-            &format!("train data --model gpt {small} --head {head} --steps 20 --json --out {name}"),
+            &format!("train data --model gpt {SMALL} --head {head} --steps 20 --json --out {name}"),
         );
     }
     objects(
@@ -263,20 +255,18 @@ fn transformers_are_looked_into() {
         assert!((number(&compared[3], side) / number(&of(run), "ppl") - 1.0).abs() < 1e-5, "{compared:?}");
     }
 
-    objects(path, &format!("train --model gpt {small} --head softmax --steps 2 --json --out generated"));
+    objects(path, &format!("train --model gpt {SMALL} --head softmax --steps 2 --json --out generated"));
     let message = "run `generated`: it has learned a generated text, which is in no folder: give --data DIR";
     refused(path, "analyse rank generated", &[message]);
 }
 
 #[test]
 fn a_softmax_goes_on_as_another_head() {
-    let folder = folder();
-    let path = folder.path();
-    let small = SMALL.replace(" --components 2", "");
+    let path = &folder();
     let train = |more: &str| {
         objects(path, &format!("train {more} --steps 20 --warmup 0 --dropout 0 --json")).pop().unwrap()
     };
-    let before = train(&format!("data --model gpt {small} --head softmax --lr 0.02 --out softmax"));
+    let before = train(&format!("data --model gpt {SMALL} --head softmax --lr 0.02 --out softmax"));
     // It does not move: all heads are the function that they start at.
     for head in ["mos --start 0", "moc --start 0 --facets none", "plif --knots 50", "softmax"] {
         let name = head.split(' ').next().unwrap();
@@ -288,7 +278,7 @@ fn a_softmax_goes_on_as_another_head() {
         assert!(of_run["finetunes"].as_str().unwrap().ends_with("softmax"), "{of_run}");
     }
     // It keeps the settings that are not given.
-    train(&format!("data --model gpt {small} --head softmax --precision bf16 --lr 0.02 --out short"));
+    train(&format!("data --model gpt {SMALL} --head softmax --precision bf16 --lr 0.02 --out short"));
     train("--from short --head softmax --lr 1e-12 --out short-next");
     assert_eq!(config(path, "short-next")["model"]["head"]["precision"], "bf16");
     train("--from moc-next --head moc --lr 1e-12 --out moc-same");
@@ -317,13 +307,11 @@ fn a_softmax_goes_on_as_another_head() {
 
 #[test]
 fn a_softmax_of_another_width_than_its_transformer_goes_on_as_every_head() {
-    let folder = folder();
-    let path = folder.path();
-    let small = SMALL.replace(" --components 2", "");
+    let path = &folder();
     let train = |more: &str| {
         objects(path, &format!("train {more} --steps 20 --warmup 0 --dropout 0 --json")).pop().unwrap()
     };
-    let origin = format!("data --model gpt {small} --d-embedding 4 --head softmax --lr 0.02 --out softmax");
+    let origin = format!("data --model gpt {SMALL} --d-embedding 4 --head softmax --lr 0.02 --out softmax");
     let before = train(&origin);
     for (index, (head, is_same)) in [
         ("mos --start 0", true),
@@ -351,11 +339,11 @@ fn a_softmax_of_another_width_than_its_transformer_goes_on_as_every_head() {
 
 #[test]
 fn a_head_that_goes_on_as_itself_takes_another_precision_and_latent_dropout() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     let train =
         |more: &str| objects(path, &format!("train {more} --warmup 0 --dropout 0 --json")).pop().unwrap();
-    let before = train(&format!("data --model gpt {SMALL} --head mos --steps 40 --lr 0.05 --out mos"));
+    let before =
+        train(&format!("data --model gpt {SMALL} --components 2 --head mos --steps 40 --lr 0.05 --out mos"));
     let cases = [("plain", ""), ("short", "--precision bf16"), ("dropped", "--dropout-latent 0.5")];
     for (name, given) in cases {
         let after = train(&format!("--from mos --head mos {given} --steps 4 --lr 1e-12 --out {name}"));
@@ -391,14 +379,12 @@ fn a_head_that_goes_on_as_itself_takes_another_precision_and_latent_dropout() {
 
 #[test]
 fn a_head_that_goes_on_as_itself_keeps_what_it_has_learned() {
-    let folder = folder();
-    let path = folder.path();
-    let small = SMALL.replace(" --components 2", "");
+    let path = &folder();
     let train = |more: &str| objects(path, &format!("train {more} --warmup 0 --json")).pop().unwrap();
     for head in ["mos", "mos --activation tanh", "plif --knots 50"] {
         let run = head.replace(' ', "");
         let before = train(&format!(
-            "data --model gpt {small} --head {head} --steps 40 --lr 0.05 --dropout 0 --out {run}"
+            "data --model gpt {SMALL} --head {head} --steps 40 --lr 0.05 --dropout 0 --out {run}"
         ));
         let name = before["head"].as_str().unwrap();
         let next = |more: &str| train(&format!("--from {run} --head {name} --steps 4 --lr 1e-9 {more}"));
@@ -419,11 +405,10 @@ fn a_head_that_goes_on_as_itself_keeps_what_it_has_learned() {
 
 #[test]
 fn a_padded_vocabulary_changes_no_perplexity() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     let train = |more: &str| {
         let line = format!(
-            "transformer --data data {SMALL} --steps 1 --lr 1e-9 --dropout 0 --activation tanh --json --out {more}"
+            "transformer --data data {SMALL} --components 2 --steps 1 --lr 1e-9 --dropout 0 --activation tanh --json --out {more}"
         );
         objects(path, &line).pop().unwrap()
     };
@@ -448,23 +433,19 @@ fn a_padded_vocabulary_changes_no_perplexity() {
 
 #[test]
 fn epochs_are_rounds_over_the_whole_text() {
-    let folder = folder();
-    let lines = objects(
-        folder.path(),
-        "transformer --data data --d-model 8 --context 32 --epochs 2 --json --out run",
-    );
+    let path = &folder();
+    let lines = objects(path, "transformer --data data --d-model 8 --context 32 --epochs 2 --json --out run");
     assert_eq!(lines.len(), 3);
-    let config = config(folder.path(), "run");
+    let config = config(path, "run");
     // 3,000 tokens in steps of 512.
     assert_eq!((&config["train"]["steps"], &config["train"]["rounds"]), (&12.into(), &2.into()));
 }
 
 #[test]
 fn a_loss_that_is_not_finite_stops_the_training() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     let line = format!(
-        "transformer --data data {SMALL} --steps 40 --lr 1 --warmup 0 --clip 1e38 --out first --json"
+        "transformer --data data {SMALL} --components 2 --steps 40 --lr 1 --warmup 0 --clip 1e38 --out first --json"
     );
     // A weight decay of more than everything makes all weights grow without bound.
     let errors = stderr(&run(path, &format!("{line} --weight-decay 1e30")), 2);
@@ -477,11 +458,9 @@ fn a_loss_that_is_not_finite_stops_the_training() {
 #[test]
 #[cfg(unix)]
 fn a_run_that_was_interrupted_or_killed_goes_on_to_the_same_bits() {
-    let folder = folder();
-    let path = folder.path();
-    let small = SMALL.replace(" --components 2", "");
-    objects(path, &format!("train data --model gpt {small} --head softmax --steps 20 --json --out origin"));
-    let afresh = format!("transformer --data data {SMALL}");
+    let path = &folder();
+    objects(path, &format!("train data --model gpt {SMALL} --head softmax --steps 20 --json --out origin"));
+    let afresh = format!("transformer --data data {SMALL} --components 2");
     for (name, train) in [("", afresh.as_str()), ("next-", "train --from origin --head mos --batch 4")] {
         let train = format!("{train} --steps 400 --rounds 4 --lr 0.01 --json");
         let straight = format!("{name}straight");
@@ -515,10 +494,8 @@ fn a_run_that_was_interrupted_or_killed_goes_on_to_the_same_bits() {
 
 #[test]
 fn an_origin_that_became_a_model_of_other_sizes_is_refused() {
-    let folder = folder();
-    let path = folder.path();
-    let small = SMALL.replace(" --components 2", "");
-    let origin = format!("train data --model gpt {small} --head softmax --steps 20 --json --out origin");
+    let path = &folder();
+    let origin = format!("train data --model gpt {SMALL} --head softmax --steps 20 --json --out origin");
     objects(path, &origin);
     objects(path, "train --from origin --head mos --batch 4 --steps 20 --json --out run");
     // Killed before it had a model.

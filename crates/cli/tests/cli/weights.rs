@@ -8,15 +8,15 @@ use safetensors::tensor::TensorView;
 use serde_json::{Value, json};
 
 use super::{SMALL, config, edit, folder, objects, refused};
-use crate::harness::stderr;
+use crate::harness::{Folder, stderr};
 
 /// The project's own whole model of 53 words, and a folder of text in exactly those words.
-fn reference_model() -> (tempfile::TempDir, String, Value) {
+fn reference_model() -> (Folder, String, Value) {
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../awd-lstm/tests/models");
     let reference = fs::read(models.join("awd_lstm_mos_tiny.json")).unwrap();
     let reference: Value = serde_json::from_slice(&reference).unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let data = folder.path().join("data");
+    let folder = Folder(tempfile::tempdir().unwrap());
+    let data = folder.join("data");
     fs::create_dir(&data).unwrap();
     // Token n is the word `wn`, but the last one ends a line: 52 words in order of their numbers, then `<eos>`.
     let words: Vec<String> = (0..52).map(|id| format!("w{id}")).collect();
@@ -40,8 +40,7 @@ fn scores(path: &Path, run: &str) -> [Value; 2] {
 
 #[test]
 fn an_imported_model_has_the_reference_perplexity() {
-    let (folder, weights, reference) = reference_model();
-    let path = folder.path();
+    let (path, weights, reference) = &reference_model();
     let output = super::run(path, &format!("import --weights {weights} --data data --out run --json"));
     let lines = crate::harness::parsed(str::from_utf8(&output.stdout).unwrap());
     // The program that wrote it says nothing of its model.
@@ -77,10 +76,9 @@ pub fn tensors(file: &Path) -> Vec<Tensor> {
 
 #[test]
 fn what_is_imported_is_exported_tensor_by_tensor() {
-    let (folder, weights, _) = reference_model();
-    let path = folder.path();
+    let (path, weights, _) = &reference_model();
     // As PyTorch's own LSTMs call them.
-    let wrapped = tensors(Path::new(&weights));
+    let wrapped = tensors(Path::new(weights));
     let plain: Vec<_> = wrapped
         .iter()
         .cloned()
@@ -109,8 +107,7 @@ fn what_is_imported_is_exported_tensor_by_tensor() {
 
 #[test]
 fn a_trained_model_goes_out_and_comes_back() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     objects(path, &format!("train {SMALL} --epochs 1 --out first --json"));
     let out = objects(path, "export --run first --out model.safetensors --json");
     assert_eq!(out[0]["tensors"], 14);
@@ -204,8 +201,7 @@ fn models_with_parts_of_their_own_are_trained_go_out_and_come_back() {
             let expected = expected.as_object().unwrap();
             assert!(expected.iter().all(|(key, value)| object[key] == *value), "{options}: {object}");
         };
-        let folder = folder();
-        let path = folder.path();
+        let path = &folder();
         let small = match options.contains("mixtape") || options.contains("adaptive") {
             true => SMALL.replace(" --components 3", ""),
             false => SMALL.into(),
@@ -233,8 +229,7 @@ fn models_with_parts_of_their_own_are_trained_go_out_and_come_back() {
 
 #[test]
 fn weights_that_cannot_be_used() {
-    let (folder, weights, _) = reference_model();
-    let path = folder.path();
+    let (path, weights, _) = &reference_model();
     let no_import = |options: &str, expected: &[&str]| {
         refused(path, &format!("import --data data --out run --weights {options}"), expected);
     };
@@ -249,7 +244,7 @@ fn weights_that_cannot_be_used() {
     let untrained = weights.replace("awd_lstm_mos_tiny.safetensors", "awd_lstm_mos_one_layer.legacy.pt");
     no_import(&format!("{untrained} --head gss --preset huge"), &["unknown preset `huge`"]);
     fs::write(path.join("data/train.txt"), "one more word\n").unwrap();
-    no_import(&weights, &["`data` has 5", "words, but the model in", "has 53"]);
+    no_import(weights, &["`data` has 5", "words, but the model in", "has 53"]);
     no_import(&with("--vocab data/train.txt"), &["data/train.txt` is damaged: line 1 is not one word"]);
 
     refused(path, "export --run nowhere --out x.safetensors", &["`nowhere` is not a run folder"]);

@@ -3,9 +3,9 @@
 use super::*;
 
 /// Dialogues of a few words in `talk`.
-fn talk() -> TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    let data = folder.path().join("talk");
+fn talk() -> Folder {
+    let folder = Folder(tempfile::tempdir().unwrap());
+    let data = folder.join("talk");
     fs::create_dir(&data).unwrap();
     let turn = |n: usize| format!("[\"{}\", \"w{} w{} w{}\"]", ["A", "B"][n % 2], n % 7, n * n % 5, n % 3);
     for (text, count) in [("train", 24), ("valid", 4), ("test", 4)] {
@@ -24,8 +24,7 @@ const TALK: &str = "train talk --model seq2seq --set model.d_embedding=6 --set m
 
 #[test]
 fn processes_train_the_model_of_one() {
-    let folder = talk();
-    let path = folder.path();
+    let path = &talk();
     for (head, more) in [("softmax", ""), ("mos", "--set model.components=2")] {
         let train = |out: &str, width: usize| {
             format!("{TALK} --head {head} {more} --out {head}-{out} --vocab-parallel {width}")

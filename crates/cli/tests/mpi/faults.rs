@@ -77,8 +77,7 @@ const OFTEN: &str = "--epochs 12 --validate-every 7 --log-every 1 --checkpoint-e
 
 /// Kills ranks of a run, which all share its vocabulary if `width` is their number, until it is done.
 fn kill_until_done(width: usize) {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     let train = format!("train {SMALL} {OFTEN} --vocab-parallel {width}");
     good(ranks(path, 2, &format!("{train} --out whole")));
     let steps = fs::read_to_string(path.join("whole/steps.jsonl")).unwrap().lines().count();
@@ -127,8 +126,7 @@ fn so_does_one_of_those_that_share_a_vocabulary() {
 
 #[test]
 fn a_killed_run_goes_on_within_its_epoch_with_another_number_of_ranks() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     let train = format!("train {SMALL} {OFTEN}");
     good(ranks(path, 2, &format!("{train} --out whole")));
     for count in [1, 3] {
@@ -147,8 +145,7 @@ fn a_killed_run_goes_on_within_its_epoch_with_another_number_of_ranks() {
 
 #[test]
 fn an_interrupt_of_mpirun_saves_the_run() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     for (signal, width) in [("-USR1", 1), ("-TERM", 1), ("-USR1", 2)] {
         let shared = format!("--vocab-parallel {width}");
         // Without end, on any machine, and with few lines: at SIGTERM mpirun drops those that it has not yet passed on.
@@ -177,8 +174,7 @@ fn an_interrupt_of_mpirun_saves_the_run() {
 
 #[test]
 fn a_rank_that_cannot_write_ends_the_job() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     // A start that was cut off, with a folder where a file is to be.
     fs::create_dir_all(path.join("run/vocab.txt")).unwrap();
     fs::write(path.join("run/lock"), "").unwrap();
@@ -214,8 +210,7 @@ fn fill_the_disk(width: usize) {
         eprintln!("NOT RUN: this system lets no user mount anything (needed: `unshare -rm`)");
         return;
     }
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     fs::create_dir(path.join("disk")).unwrap();
     let train =
         format!("train {SMALL} {OFTEN} --vocab-parallel {width}").replace("--epochs 12", "--epochs 1000000");

@@ -18,11 +18,11 @@ fn copy(from: &Path, to: &Path) {
 }
 
 /// Folders `m0` and `m1`, each with the text.
-fn two() -> TempDir {
+fn two() -> Folder {
     let folder = folder();
     for machine in ["m0", "m1"] {
-        fs::create_dir(folder.path().join(machine)).unwrap();
-        copy(&folder.path().join("data"), &folder.path().join(machine).join("data"));
+        fs::create_dir(folder.join(machine)).unwrap();
+        copy(&folder.join("data"), &folder.join(machine).join("data"));
     }
     folder
 }
@@ -35,8 +35,7 @@ fn written(run: &Path) -> Vec<Vec<u8>> {
 
 #[test]
 fn other_copies_of_a_run_are_refused() {
-    let folder = two();
-    let path = folder.path();
+    let path = &two();
     let (first, second) = (path.join("m0"), path.join("m1"));
     // The same settings, but a training each: with two slices, it ends elsewhere.
     let train = format!("train {SMALL} --epochs 1 --out run");
@@ -62,8 +61,7 @@ fn other_copies_of_a_run_are_refused() {
 
 #[test]
 fn a_resume_that_one_rank_refuses_changes_nothing() {
-    let folder = two();
-    let path = folder.path();
+    let path = &two();
     let (first, second) = (path.join("m0/run"), path.join("m1/run"));
     good(alone(&path.join("m0"), &format!("train {SMALL} --epochs 1 --out run")));
     copy(&first, &second);
@@ -81,8 +79,7 @@ fn a_resume_that_one_rank_refuses_changes_nothing() {
 
 #[test]
 fn a_sweep_needs_a_folder_that_all_share() {
-    let folder = two();
-    let path = folder.path();
+    let path = &two();
     let sweep = format!("sweep {SMALL} --epochs 1 --heads softmax,mos");
     bad(
         machines(path, &format!("{sweep} --out sw")),

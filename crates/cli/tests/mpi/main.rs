@@ -5,11 +5,13 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use harness::Folder;
 use safetensors::SafeTensors;
-use tempfile::TempDir;
 
 mod dialogues;
 mod faults;
+#[path = "../cli/harness.rs"]
+mod harness;
 mod machines;
 mod shared;
 mod transformers;
@@ -17,8 +19,8 @@ mod transformers;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_highrank");
 
 /// A folder whose folder `data` holds a small text, and `other` another one of the same words.
-fn folder() -> TempDir {
-    let folder = tempfile::tempdir().unwrap();
+fn folder() -> Folder {
+    let folder = Folder(tempfile::tempdir().unwrap());
     let words = |count: usize, factor: usize| {
         let word = |n: usize| match n % 9 {
             8 => "\n".to_string(),
@@ -27,7 +29,7 @@ fn folder() -> TempDir {
         (0..count).map(word).collect::<String>() + "\n"
     };
     for (name, factor) in [("data", 7), ("other", 11)] {
-        let data = folder.path().join(name);
+        let data = folder.join(name);
         fs::create_dir(&data).unwrap();
         // All words first, so that both have the same.
         let all: String = (0..17).map(|n| format!("w{n} ")).collect();
@@ -156,8 +158,7 @@ const PPLS: [&str; 3] = ["valid_ppl", "test_ppl", "train_ppl"];
 
 #[test]
 fn every_head_trains_to_the_bits_of_as_many_slices_in_one_process() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     for head in ["softmax", "moc", "mos", "sigsoftmax", "gss", "plif", "mos-plif", "doc", "mixtape"] {
         let train =
             |out: &str| format!("train {} --head {head} --epochs 2 --json --out {head}-{out}", small(head));
@@ -182,8 +183,7 @@ fn every_head_trains_to_the_bits_of_as_many_slices_in_one_process() {
 #[cfg(feature = "ndarray")]
 #[test]
 fn the_other_cpu_backend_does_too() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     let train = format!("train {SMALL} --epochs 1").replace("--device flex", "--device ndarray");
     good(ranks(path, 2, &format!("{train} --out ranks")));
     good(alone(path, &format!("{train} --small-batch 3 --out slices")));
@@ -192,13 +192,11 @@ fn the_other_cpu_backend_does_too() {
 
 #[test]
 fn rank_0_alone_writes_and_prints_and_waiting_is_measured() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     let out = good(ranks(path, 3, &format!("train {SMALL} --epochs 1 --log-every 4 --json --out run")));
     assert_eq!(out.lines().count(), 2, "{out}");
     let lines = fs::read_to_string(path.join("run/steps.jsonl")).unwrap();
-    let steps: Vec<serde_json::Value> =
-        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let steps = harness::parsed(&lines);
     assert!(steps.len() > 3, "{lines}");
     for step in &steps {
         assert_eq!(step["ranks"], 3, "{step}");
@@ -215,8 +213,7 @@ fn rank_0_alone_writes_and_prints_and_waiting_is_measured() {
 
 #[test]
 fn bf16_is_near() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     for precision in ["f32", "bf16"] {
         let train = format!("train {SMALL} --epochs 1 --reduce-precision {precision} --out {precision}");
         good(ranks(path, 2, &train));
@@ -229,8 +226,7 @@ fn bf16_is_near() {
 
 #[test]
 fn a_run_goes_on_with_another_number_of_ranks() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     let train = format!("train {SMALL} --validate-every 5 --json");
     good(ranks(path, 2, &format!("{train} --epochs 3 --out whole")));
     for count in [1, 2, 3] {
@@ -244,8 +240,7 @@ fn a_run_goes_on_with_another_number_of_ranks() {
 
 #[test]
 fn finetuning_and_evaluation_share_the_work() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     good(alone(path, &format!("train {SMALL} --epochs 1 --out run")));
     good(ranks(path, 2, "finetune --run run --epochs 2 --out ranks"));
     good(alone(path, "finetune --run run --epochs 2 --small-batch 3 --out slices"));
@@ -259,8 +254,7 @@ fn finetuning_and_evaluation_share_the_work() {
 
 #[test]
 fn a_sweep_deals_its_runs() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     let sweep = |out: &str| {
         let settings = SMALL.replace("--d-embedding 6 --lstm 9,6", "--lstm 9,6");
         format!(
@@ -280,8 +274,7 @@ fn a_sweep_deals_its_runs() {
 
 #[test]
 fn a_sweep_whose_runs_fail_ends_as_in_one_process() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     let settings = small("softmax").replace("--lr 2", "--lr 2,1e38");
     let sweep = |out: &str| format!("sweep {settings} --epochs 1 --heads softmax --out {out}");
     for mut command in [alone(path, &sweep("one")), ranks(path, 2, &sweep("two"))] {
@@ -295,8 +288,7 @@ fn a_sweep_whose_runs_fail_ends_as_in_one_process() {
 
 #[test]
 fn ranks_that_differ_are_refused() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     let train = format!("train {SMALL} --out run");
     let data = |name: &str| train.replace("--data data", &format!("--data {name}"));
     for (own, expected) in [

@@ -9,8 +9,7 @@ fn train(head: &str, out: &str, width: usize) -> String {
 
 #[test]
 fn they_train_the_model_of_one_process() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     for head in ["softmax", "moc", "mos --untied", "sigsoftmax", "gss", "plif --untied", "mos-plif", "doc"] {
         let name = |of: &str| format!("{}-{of}", head.split(' ').next().unwrap());
         let one = good(alone(path, &train(head, &name("one"), 1)));
@@ -31,8 +30,7 @@ fn they_train_the_model_of_one_process() {
 
 #[test]
 fn a_run_goes_on_with_another_number_of_them() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     // With averages, and a checkpoint within an epoch.
     let train = format!("train {SMALL} --validate-every 5 --average-from-start --json");
     good(ranks(path, 2, &format!("{train} --epochs 3 --vocab-parallel 2 --out whole")));
@@ -57,8 +55,7 @@ fn a_run_goes_on_with_another_number_of_them() {
 
 #[test]
 fn what_does_not_go_together_is_refused_before_anything_is_written() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     let of = |width: usize| format!("train {SMALL} --vocab-parallel {width} --out run");
     let line = "error: --vocab-parallel is 2, but must divide the number of ranks, which is ";
     bad(ranks(path, 3, &of(2)), &[&format!("{line}3")]);

@@ -7,8 +7,7 @@ const GPT: &str = "train --data data --model gpt --d-model 8 --layers 1 --attent
 
 #[test]
 fn processes_train_the_model_of_one() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     for head in ["softmax", "moc", "mos --untied", "sigsoftmax", "gss", "plif", "mos --facets 2x3"] {
         let name = |of: &str| format!("{}-{of}", head.replace([' ', '-'], ""));
         let train = |out: &str, width: usize| {
@@ -34,8 +33,7 @@ fn processes_train_the_model_of_one() {
 
 #[test]
 fn a_transformer_goes_on_from_a_softmax_in_several_processes() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     good(alone(path, &format!("{GPT} --head softmax --out softmax")));
     let on = |out: &str| {
         format!(
@@ -73,8 +71,7 @@ fn a_transformer_goes_on_from_a_softmax_in_several_processes() {
 
 #[test]
 fn what_does_not_go_together_is_refused_before_anything_is_written() {
-    let folder = folder();
-    let path = folder.path();
+    let path = &folder();
     let run = format!("{GPT} --head mos --out run");
     for (count, more, line) in [
         (

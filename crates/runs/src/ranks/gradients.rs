@@ -20,54 +20,36 @@ impl Ranks {
         if !self.are_several() {
             return Ok(grads);
         }
-        let mut flat = Flat::default();
-        flat.take(module, &mut grads);
-        self.sum(&mut flat.values)?;
-        restore(module, &mut grads, &flat.values, &flat.found);
+        let mut taken = Take { grads: &mut grads, values: vec![], found: vec![] };
+        module.visit(&mut taken);
+        let Take { mut values, found, .. } = taken;
+        self.sum(&mut values)?;
+        module.visit(&mut Restore { grads: &mut grads, values: &values, found: &found });
         Ok(grads)
     }
 }
 
-/// Gradients end to end.
-#[derive(Default)]
-struct Flat {
+/// Takes the gradients out, end to end: their memory is free before the sums come back.
+struct Take<'a> {
+    grads: &'a mut GradientsParams,
     values: Vec<f32>,
     /// The parameters with a gradient, in order.
     found: Vec<ParamId>,
 }
 
-impl Flat {
-    fn push(&mut self, data: &TensorData) {
+impl ModuleVisitor for Take<'_> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let Some(grad) = self.grads.remove::<D>(param.id) else { return };
+        let data = grad.into_data();
         match data.as_slice::<f32>() {
             Ok(values) => self.values.extend_from_slice(values),
             Err(_) => self.values.extend(data.iter::<f32>()),
         }
-    }
-
-    /// Takes the gradients out: their memory is free before the sums come back.
-    fn take<M: Module>(&mut self, module: &M, grads: &mut GradientsParams) {
-        module.visit(&mut Take { grads, flat: self });
-    }
-}
-
-struct Take<'a> {
-    grads: &'a mut GradientsParams,
-    flat: &'a mut Flat,
-}
-
-impl ModuleVisitor for Take<'_> {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let Some(grad) = self.grads.remove::<D>(param.id) else { return };
-        self.flat.push(&grad.into_data());
-        self.flat.found.push(param.id);
+        self.found.push(param.id);
     }
 }
 
 /// Puts the gradients of the parameters `found` back.
-fn restore<M: Module>(module: &M, grads: &mut GradientsParams, values: &[f32], found: &[ParamId]) {
-    module.visit(&mut Restore { grads, values, found });
-}
-
 struct Restore<'a> {
     grads: &'a mut GradientsParams,
     /// Those not yet restored.

@@ -30,6 +30,20 @@ fn outcome(run: &Run) -> (Vec<Value>, Vec<Value>, Vec<Vec<u8>>) {
     (without_times(&run.metrics().unwrap()), without_times(&run.steps().unwrap()), files)
 }
 
+/// A run in a folder of its own, trained to its end.
+fn trained(config: &Train) -> (tempfile::TempDir, Run, FinalMetrics) {
+    let (root, run) = run_of(config);
+    let last = finished(trainer(config).fit(Some(&run), &mut Silent).unwrap());
+    (root, run, last)
+}
+
+/// A trainer that goes on with a run as its configuration says.
+fn resumed(run: &Run) -> Trainer<TinyTask> {
+    let mut trainer = trainer(&run.config().unwrap().train);
+    trainer.restore(run).unwrap();
+    trainer
+}
+
 /// The files of a run and their contents, but for the lock.
 fn contents(run: &Run) -> BTreeMap<PathBuf, Vec<u8>> {
     let folders = [run.path().to_path_buf(), run.checkpoint(), run.best()];
@@ -107,8 +121,7 @@ fn a_process_that_dies_between_its_saves_loses_nothing() {
         assert_eq!(first.state().best.unwrap().step, validate_every);
         first.save(Some(&run)).unwrap();
         assert!(run.best_weights().is_err());
-        let mut again = trainer(&config);
-        again.restore(&run).unwrap();
+        resumed(&run);
         let saved = run.path().join("first.safetensors");
         save_weights(first.best().unwrap(), &saved).unwrap();
         assert!(fs::read(run.best_weights().unwrap()).unwrap() == fs::read(saved).unwrap());
@@ -136,8 +149,7 @@ fn a_loss_that_is_not_finite_is_noted_and_leaves_the_checkpoint() {
     assert_eq!((run.state().unwrap(), run.failure()), (RunState::Diverged, Some(message)));
     // Until it goes on.
     let run = Run::resume(&path).unwrap();
-    let mut again = trainer(&train(2));
-    again.restore(&run).unwrap();
+    let mut again = resumed(&run);
     finished(again.fit(Some(&run), &mut Silent).unwrap());
     drop(run);
     let run = Run::open(&path).unwrap();

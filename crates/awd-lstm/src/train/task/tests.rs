@@ -10,7 +10,7 @@ use std::sync::Mutex;
 
 use runs::data::Fingerprint;
 use runs::ranks::{Grid, threads};
-use runs::testing::{self, AtEnd, NEVER, alone, finished, near, train_among, without_times};
+use runs::testing::{self, AtEnd, NEVER, alone, assert_near, finished, near, train_among, without_times};
 use runs::{EndReason, FinalMetrics, Fitted, Notes, StepMetrics, distance};
 
 use super::*;

@@ -5,7 +5,7 @@ use highrank::LogitMapConfig;
 use highrank::context::FacetsConfig;
 use runs::data::Fingerprint;
 use runs::ranks::{Grid, threads};
-use runs::testing::{AtEnd, NEVER, config, near, train_among};
+use runs::testing::{AtEnd, NEVER, assert_near, config, near, train_among};
 use runs::{distance, load_weights};
 
 use super::*;
@@ -67,8 +67,7 @@ fn ranks_train_as_one_process() {
             let expected = whole.last();
             for end in &all {
                 let got = end.last();
-                assert!(near(got.valid_ppl, expected.valid_ppl, 1e-4), "{what}: {got:?} {expected:?}");
-                assert!(near(got.test_ppl.unwrap(), expected.test_ppl.unwrap(), 1e-4), "{what}: {got:?}");
+                assert_near(&got, &expected, 1e-4, &what);
                 assert_eq!(got.test_accuracy, expected.test_accuracy, "{what}");
                 assert_eq!((got.valid_ppl, got.test_ppl), (all[0].last().valid_ppl, all[0].last().test_ppl));
                 for (interval, one) in end.intervals.iter().zip(&whole.intervals) {

@@ -2,6 +2,7 @@ use std::fs::{FileTimes, OpenOptions};
 
 use super::*;
 use crate::data::UNKNOWN;
+use crate::testing::{kept, spoil};
 
 const WORDS: TextConfig = TextConfig { characters: false, lower_case: false, vocab_size: None };
 
@@ -12,18 +13,15 @@ fn all() -> TokenCache {
 /// A data folder whose training text is in one file or in a folder of several.
 fn data(sharded: bool) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
-    let write = |name: &str, text: &str| {
+    let train: &[(&str, &str)] = match sharded {
+        true => &[("train/a", "the cat\n"), ("train/b", "a Dog sat\n")],
+        false => &[("train.txt", "the cat\na Dog sat\n")],
+    };
+    for (name, text) in train.iter().chain(&[("valid.txt", "the dog\n"), ("test.txt", "a cat sat\n")]) {
         let path = folder.path().join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
-    };
-    match sharded {
-        true => [("train/a", "the cat\n"), ("train/b", "a Dog sat\n")].map(|(name, text)| write(name, text)),
-        false => [("train.txt", "the cat\n"), ("train.txt", "the cat\na Dog sat\n")]
-            .map(|(name, text)| write(name, text)),
-    };
-    write("valid.txt", "the dog\n");
-    write("test.txt", "a cat sat\n");
+    }
     folder
 }
 
@@ -35,22 +33,6 @@ fn content(corpus: &Corpus) -> (Vec<String>, Vec<u32>, Vec<u32>, Vec<u32>) {
 
 fn load(data: &Path, cache: &TokenCache) -> (Corpus, Kept) {
     Corpus::load_kept(data, &WORDS, cache).unwrap()
-}
-
-/// The one text that is kept beside the data.
-fn kept(data: &Path) -> PathBuf {
-    let entries = fs::read_dir(data.join(BESIDE)).unwrap().map(|entry| entry.unwrap().path());
-    let folders: Vec<PathBuf> = entries.filter(|path| path.is_dir()).collect();
-    assert_eq!(folders.len(), 1, "{folders:?}");
-    folders[0].clone()
-}
-
-/// Replaces a file by bytes that are no text, of the same size and time.
-fn spoil(path: &Path) {
-    let before = fs::metadata(path).unwrap();
-    fs::write(path, vec![0xff; before.len() as usize]).unwrap();
-    let times = FileTimes::new().set_modified(before.modified().unwrap());
-    OpenOptions::new().write(true).open(path).unwrap().set_times(times).unwrap();
 }
 
 #[test]
@@ -92,7 +74,7 @@ fn a_text_of_characters_in_one_file_is_kept() {
 fn a_text_that_was_being_replaced_is_found() {
     let folder = data(true);
     let want = content(&load(folder.path(), &all()).0);
-    let place = kept(folder.path());
+    let place = kept(&folder.path().join(BESIDE));
     fs::rename(&place, place.with_added_extension("old")).unwrap();
     assert!(matches!(load(folder.path(), &TokenCache { read_only: true, ..all() }).1, Kept::Encoded));
     let (corpus, how) = load(folder.path(), &all());
@@ -123,7 +105,7 @@ fn a_small_text_is_not_kept() {
 fn damage_is_noticed_and_the_text_encoded_anew() {
     let folder = data(true);
     let want = content(&load(folder.path(), &all()).0);
-    let place = kept(folder.path());
+    let place = kept(&folder.path().join(BESIDE));
     let flip = |name: &str, at: usize| {
         let mut bytes = fs::read(place.join(name)).unwrap();
         bytes[at] ^= 1;

@@ -45,8 +45,7 @@ fn other_copies_are_refused_before_anything_is_written() {
     assert_eq!(trainer(&train(3)).fit(Some(&run), &mut Notes::stopping_after(20)).unwrap(), Fitted::Stopped);
     let older = copy(root.path());
     // To a step of the second epoch, so that the best model is none of the checkpoint's.
-    let mut later = trainer(&train(3));
-    later.restore(&run).unwrap();
+    let mut later = resumed(&run);
     assert_eq!(later.fit(Some(&run), &mut Notes::stopping_after(20)).unwrap(), Fitted::Stopped);
     assert_eq!((later.state().epoch, later.state().best.unwrap().epoch), (1, 1));
     drop(run);
@@ -75,8 +74,7 @@ fn other_copies_are_refused_before_anything_is_written() {
 
 #[test]
 fn damage_at_one_rank_changes_no_other_copy() {
-    let (root, run) = run_of(&train(2));
-    finished(trainer(&train(2)).fit(Some(&run), &mut Silent).unwrap());
+    let (root, run, _) = trained(&train(2));
     drop(run);
     let damaged = copy(root.path());
     let file = damaged.path().join("checkpoint").join(MODEL);

@@ -8,8 +8,7 @@ use crate::settings::FORMAT;
 /// Whatever is wrong with a file, an attempt to go on with more epochs says so and writes nothing.
 #[test]
 fn a_resume_that_fails_changes_nothing() {
-    let (root, run) = run_of(&train(2));
-    finished(trainer(&train(2)).fit(Some(&run), &mut Silent).unwrap());
+    let (root, run, _) = trained(&train(2));
     drop(run);
     let files = [
         "config.json",
@@ -114,8 +113,7 @@ fn a_start_that_was_cut_off_leaves_room_for_another() {
 
 #[test]
 fn what_reads_a_run_notices_damage_too() {
-    let (_root, run) = run_of(&train(1));
-    finished(trainer(&train(1)).fit(Some(&run), &mut Silent).unwrap());
+    let (_root, run, _) = trained(&train(1));
     let damaged = |name: &str, read: &dyn Fn() -> Result<()>| {
         let path = run.path().join(name);
         let good = fs::read(&path).unwrap();

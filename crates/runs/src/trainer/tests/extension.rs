@@ -5,8 +5,7 @@ use crate::settings::Extended;
 
 /// Goes on with a run as its configuration now says.
 fn go_on(run: &Run) -> (Trainer<TinyTask>, FinalMetrics) {
-    let mut trainer = trainer(&run.config().unwrap().train);
-    trainer.restore(run).unwrap();
+    let mut trainer = resumed(run);
     let last = finished(trainer.fit(Some(run), &mut Silent).unwrap());
     (trainer, last)
 }
@@ -27,18 +26,15 @@ fn refused(run: &Run, change: &Extension) -> String {
 
 #[test]
 fn an_extended_run_is_one_that_was_started_for_longer() {
-    let (_root, straight) = run_of(&train(5));
-    finished(trainer(&train(5)).fit(Some(&straight), &mut Silent).unwrap());
+    let (_root, straight, _) = trained(&train(5));
 
-    let (_root, run) = run_of(&train(2));
-    finished(trainer(&train(2)).fit(Some(&run), &mut Silent).unwrap());
+    let (_root, run, _) = trained(&train(2));
     let before = contents(&run);
     let longer = run.extend(&epochs(3)).unwrap();
     // Nothing is written before it goes on.
     assert_eq!(contents(&run), before);
     assert_eq!(longer.config().unwrap().train.epochs, 3);
-    let mut restored = trainer(&train(3));
-    restored.restore(&longer).unwrap();
+    let mut restored = resumed(&longer);
     // Not finished any longer, whoever reads it.
     assert_eq!(run.metrics().unwrap().lines().count(), 2);
     assert_eq!(run.config().unwrap(), longer.config().unwrap());
@@ -72,12 +68,9 @@ fn a_run_of_more_time_is_one_that_had_it_from_the_start() {
         let mut displaced = vec![];
         // Steps and validations up to a step after which none is due.
         for pause in [12, 29, 24] {
-            let longer = run.extend(&time(1e3)).unwrap();
-            let mut first = trainer(&longer.config().unwrap().train);
-            first.restore(&longer).unwrap();
             // A process that is killed before it saves anything.
-            let mut first = trainer(&run.config().unwrap().train);
-            first.restore(&run).unwrap();
+            resumed(&run.extend(&time(1e3)).unwrap());
+            let mut first = resumed(&run);
             let stopped = first.fit(Some(&run), &mut Notes::stopping_after(pause)).unwrap();
             assert_eq!(stopped, Fitted::Stopped);
             let before = state(&first);
@@ -102,8 +95,7 @@ fn a_run_of_more_time_is_one_that_had_it_from_the_start() {
 
 #[test]
 fn what_leaves_nothing_to_train_is_refused() {
-    let (_root, run) = run_of(&train(2));
-    finished(trainer(&train(2)).fit(Some(&run), &mut Silent).unwrap());
+    let (_root, run, _) = trained(&train(2));
     assert!(refused(&run, &epochs(1)).ends_with("epochs is 1, but epoch 2 is done: give more"));
     assert!(refused(&run, &epochs(0)).contains("epochs is 0"));
     let patience = Extension { patience: Some(4), ..Extension::default() };
@@ -148,8 +140,7 @@ fn a_start_that_fails_writes_no_extension() {
 #[test]
 fn a_run_that_patience_ended_needs_more_of_it() {
     let config = Train { patience: Some(1), lr: 3.0, ..train(60) };
-    let (_root, run) = run_of(&config);
-    let last = finished(trainer(&config).fit(Some(&run), &mut Silent).unwrap());
+    let (_root, run, last) = trained(&config);
     assert_eq!(last.ended, EndReason::Patience);
     let lines = run.metrics().unwrap().lines().count();
     assert!(refused(&run, &epochs(100)).contains("its patience is 1: give a larger one"));
@@ -162,8 +153,7 @@ fn a_run_whose_time_was_over_goes_on_where_it_was() {
     let mut straight = trainer(&train(2));
     finished(straight.fit(None, &mut Silent).unwrap());
     let config = Train { max_minutes: Some(1e-9), ..train(2) };
-    let (_root, run) = run_of(&config);
-    finished(trainer(&config).fit(Some(&run), &mut Silent).unwrap());
+    let (_root, run, _) = trained(&config);
     assert!(refused(&run, &epochs(9)).contains("--max-time is 0 s, and "));
     let time = |minutes| Extension { max_minutes: Some(minutes), ..Extension::default() };
     assert!(refused(&run, &time(-1.0)).contains("max_minutes is -1"));
@@ -182,8 +172,7 @@ fn a_run_whose_time_was_over_goes_on_where_it_was() {
 
 #[test]
 fn another_device_is_said_in_the_record() {
-    let (_root, run) = run_of(&train(1));
-    finished(trainer(&train(1)).fit(Some(&run), &mut Silent).unwrap());
+    let (_root, run, _) = trained(&train(1));
     let lines = run.metrics().unwrap();
     let moved = run.extend(&Extension { device: Some("ndarray".into()), ..Extension::default() }).unwrap();
     trainer(&train(1)).restore(&moved).unwrap();

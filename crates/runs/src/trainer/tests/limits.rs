@@ -16,8 +16,7 @@ fn patience_ends_training() {
         let message = notes.messages.last().unwrap();
         assert!(message.ends_with("3 validations without a new best"), "{message}");
         // Once over, it stays so.
-        let mut again = trainer(&config);
-        again.restore(&run).unwrap();
+        let mut again = resumed(&run);
         let mut notes = Notes::default();
         let same = finished(again.fit(Some(&run), &mut notes).unwrap());
         assert_eq!((same.best_epoch, same.test_ppl), (last.best_epoch, last.test_ppl));
@@ -37,8 +36,7 @@ fn the_time_ends_training_wherever_it_is() {
     assert!(last.test_ppl.is_some() && last.train_ppl.is_some() && last.seconds > 0.0);
     assert_eq!(notes.messages, ["training ends after step 1 of epoch 1: its time is over"]);
     assert_eq!((notes.validations.len(), run.metrics().unwrap().lines().count()), (1, 2));
-    let mut again = trainer(&config);
-    again.restore(&run).unwrap();
+    let mut again = resumed(&run);
     let same = finished(again.fit(Some(&run), &mut Silent).unwrap());
     assert_eq!((same.best_step, same.test_ppl), (last.best_step, last.test_ppl));
     assert_eq!(run.metrics().unwrap().lines().count(), 2);
@@ -69,8 +67,7 @@ fn the_time_of_earlier_processes_counts() {
     let mut state: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
     state["state"]["position"]["seconds"] = 599.9999.into();
     crate::hashes::replace(&run.checkpoint(), "state.json", state.to_string().as_bytes()).unwrap();
-    let mut again = trainer(&config);
-    again.restore(&run).unwrap();
+    let mut again = resumed(&run);
     let mut notes = Notes::default();
     let last = finished(again.fit(Some(&run), &mut notes).unwrap());
     assert_eq!(last.ended, EndReason::Time);

@@ -20,12 +20,7 @@ fn ranks_make_the_bits_of_as_many_slices() {
             assert_eq!(all.len(), size);
             for (rank, end) in all.iter().enumerate() {
                 assert_eq!(weights(&end.model), weights(slices.model()), "{size} ranks, rank {rank}");
-                let got = end.last();
-                assert!(near(got.valid_ppl, expected.valid_ppl, 1e-6), "{got:?} {expected:?}");
-                assert!(
-                    near(got.test_ppl.unwrap(), expected.test_ppl.unwrap(), 1e-6),
-                    "{got:?} {expected:?}"
-                );
+                assert_near(&end.last(), &expected, 1e-6, &format!("{size} ranks, rank {rank}"));
                 // All ranks go by the same clock and the same numbers.
                 assert_eq!(end.state.task.rule, all[0].state.task.rule);
                 assert_eq!(end.state.seconds, all[0].state.seconds);

@@ -20,11 +20,7 @@ fn check(shape: (usize, usize), model: &ModelConfig, config: &TrainConfig, whole
     let (expected, first) = (whole.last(), all[0].last());
     for (rank, end) in all.iter().enumerate() {
         let got = end.last();
-        assert!(near(got.valid_ppl, expected.valid_ppl, 1e-5), "{what}, rank {rank}: {got:?} {expected:?}");
-        assert!(
-            near(got.test_ppl.unwrap(), expected.test_ppl.unwrap(), 1e-5),
-            "{what}: {got:?} {expected:?}"
-        );
+        assert_near(&got, &expected, 1e-5, &format!("{what}, rank {rank}"));
         // All bits, on all ranks.
         assert_eq!((got.valid_ppl, got.test_ppl), (first.valid_ppl, first.test_ppl));
         for (interval, one) in end.intervals.iter().zip(&whole.intervals) {
