@@ -21,6 +21,9 @@ pub mod precision;
 mod rounding;
 pub mod tensor;
 
+#[cfg(feature = "gpu")]
+#[doc(hidden)]
+pub use listed_backends::is_tested;
 pub use precision::Precision;
 pub use rounding::Rounding;
 pub use tensor::{Bools, Floats, Ints};

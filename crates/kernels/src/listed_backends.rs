@@ -2,7 +2,7 @@
 
 /// Defines a function that says whether the backend of a device, with autodiff or without, is among those that the *calling*
 /// crate has switched on by its features `flex`, `ndarray` and `gpu`: those that it gives to `backend_extension`. Burn may
-/// have others, by another crate's features.
+/// have others, by another crate's features. Of CubeCL's devices those of WebGPU and CUDA count.
 ///
 /// ```
 /// use burn::tensor::Device;
@@ -25,7 +25,7 @@ macro_rules! listed_backends {
                 #[cfg(feature = "ndarray")]
                 ::burn::backend::DispatchDevice::NdArray(_) => true,
                 #[cfg(feature = "gpu")]
-                ::burn::backend::DispatchDevice::Cube(_) => true,
+                ::burn::backend::DispatchDevice::Cube(device) => $crate::is_tested(device),
                 ::burn::backend::DispatchDevice::Autodiff(device) => $name(device),
                 // Where these are all the backends that Burn was built with.
                 #[allow(unreachable_patterns)]
@@ -33,4 +33,19 @@ macro_rules! listed_backends {
             }
         }
     };
+}
+
+/// Whether kernels are tested on a device of CubeCL: one of WebGPU or CUDA. Burn may have others, by another crate's features.
+#[cfg(feature = "gpu")]
+#[doc(hidden)]
+pub fn is_tested(device: &burn_cubecl::CubeDevice) -> bool {
+    match device {
+        #[cfg(feature = "wgpu")]
+        burn_cubecl::CubeDevice::Wgpu(_) => true,
+        #[cfg(feature = "cuda")]
+        burn_cubecl::CubeDevice::Cuda(_) => true,
+        // Where these are all that there are.
+        #[allow(unreachable_patterns)]
+        _ => false,
+    }
 }
