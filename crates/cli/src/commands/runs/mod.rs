@@ -240,7 +240,7 @@ impl Listed {
                     number(run.valid_ppl),
                     number(run.test_ppl),
                     run.state,
-                    if run.finetunes { ", finetuning" } else { "" },
+                    if run.finetunes { ", from another run" } else { "" },
                 )
             }
         }

@@ -83,7 +83,7 @@ impl Knobs for GptKnobs {
         Knob::new("attention-heads", "model.attention_heads", Form::Plain, "N", "Attention heads of a layer [default: 4]").rare(),
         Knob::new("dropout", "model.dropout", Form::Plain, "P", "Dropout after the embedding and in each layer [default: 0.1]"),
         Knob::new("batch", "train.batch", Form::Plain, "N", "Sequences of a step [default: 16]"),
-        Knob::new("lr", "train.lr", Form::Plain, "LR", "Highest learning rate, which then falls as a cosine that would reach 0 one step after the last [default: 0.5 / width]"),
+        Knob::new("lr", "train.lr", Form::Plain, "LR", "Highest learning rate, which then falls as a cosine that would reach 0 one step after the last [default: 0.5 / width; half of the first run's with --from]"),
         Knob::new("weight-decay", "train.weight_decay", Form::Plain, "W", "Weight decay of AdamW [default: 0.01]").rare(),
         Knob::new("clip", "train.clip", Form::Plain, "NORM", "Largest norm of the gradient, over all parameters together [default: 1]").rare(),
         Knob::new("valid-tokens", "train.valid_tokens", Form::Plain, "N", "Tokens of the validation text that a round ends with [default: 20000]").rare(),
@@ -180,7 +180,9 @@ impl TransformerArgs {
     }
 
     /// The procedure for a model, on a training text of so many tokens.
-    pub fn procedure(&self, tokens: usize, model: &GptConfig) -> TrainConfig {
+    ///
+    /// - origin: of the run that it goes on from
+    pub fn procedure(&self, tokens: usize, model: &GptConfig, origin: Option<&TrainConfig>) -> TrainConfig {
         let TrainingArgs { steps, epochs, rounds, warmup } = self.training;
         let batch = self.given.value("train.batch").unwrap_or(16_usize);
         let (steps, rounds) = match (steps, epochs) {
@@ -195,8 +197,8 @@ impl TransformerArgs {
         let rounds = rounds.unwrap_or_else(|| (1..=4).rev().find(|n| steps.is_multiple_of(*n)).unwrap_or(1));
         let train = TrainConfig::new(steps)
             .with_rounds(rounds)
-            // Near the best that a search found at widths 64 and 128.
-            .with_lr(0.5 / model.d_model as f64)
+            // Near the best that a search found at widths 64 to 256. A rate as high as at first would undo some of what was learned.
+            .with_lr(origin.map_or(0.5 / model.d_model as f64, |origin| 0.5 * origin.lr))
             .with_warmup(warmup.unwrap_or(steps / 10))
             .with_valid_tokens(Some(20_000))
             .with_seed(self.seed());
@@ -242,9 +244,22 @@ mod tests {
             ("line --steps 20 --set train.steps=30", (3, 3)),
         ] {
             let args = TransformerArgs::try_parse_from(line.split(' ')).unwrap();
-            let train = args.procedure(1000, &args.model(50));
+            let train = args.procedure(1000, &args.model(50), None);
             assert_eq!((train.rounds, train.warmup), expected, "{line}");
         }
+    }
+
+    #[test]
+    fn a_run_goes_on_at_half_of_the_first_runs_rate() {
+        let origin = TrainConfig::new(10).with_lr(0.008);
+        for (line, expected) in
+            [("line --from RUN --head mos", 0.004), ("line --from RUN --head mos --lr 0.5", 0.5)]
+        {
+            let args = TransformerArgs::try_parse_from(line.split(' ')).unwrap();
+            assert_eq!(args.procedure(1000, &args.model(50), Some(&origin)).lr, expected, "{line}");
+        }
+        let new = TransformerArgs::try_parse_from(["line", "--d-model", "50"]).unwrap();
+        assert_eq!(new.procedure(1000, &new.model(50), None).lr, 0.01);
     }
 
     #[test]

@@ -139,7 +139,7 @@ fn start(args: &TransformerArgs, ranks: &Ranks) -> Result<Ready, Failure> {
     // Settings are checked before the text is read, whatever its vocabulary and length turn out to be.
     let model = args.model(1);
     model.validate()?;
-    args.procedure(model.context, &model).validate_with(model.context)?;
+    args.procedure(model.context, &model, None).validate_with(model.context)?;
     let text_config = args.text_config();
     let text = Text::load(args.data.as_deref(), &text_config, None)?;
     let model = args.model(text.corpus.vocabulary().len());
@@ -157,7 +157,7 @@ fn start(args: &TransformerArgs, ranks: &Ranks) -> Result<Ready, Failure> {
         finetunes: None,
         text: text_config,
         tokens: None,
-        train: args.procedure(text.corpus.train().len(), &model),
+        train: args.procedure(text.corpus.train().len(), &model, None),
         model,
         extensions: vec![],
     };
@@ -224,7 +224,7 @@ fn continue_from(args: &TransformerArgs, path: &Path) -> Result<Ready, Failure> 
         device: device::resolve(args.device).to_string(),
         data: data.map_or_else(PathBuf::new, absolute),
         finetunes: Some(absolute(path)),
-        train: args.procedure(text.corpus.train().len(), &model),
+        train: args.procedure(text.corpus.train().len(), &model, Some(&config.train)),
         model,
         extensions: vec![],
         ..config
