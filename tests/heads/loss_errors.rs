@@ -1,7 +1,9 @@
 //! Wrong options of a loss: a typed error from the checked form, and the same line in the other form's panic.
 
 use burn::tensor::{DType, Int, Tensor, TensorData};
-use highrank::{HeadConfig, HeadError, LossOptions, OutputHead, TimeAxis, linear_cross_entropy};
+use highrank::{
+    HeadConfig, HeadError, LossOptions, OutputHead, TimeAxis, linear_cross_entropy, validate_targets,
+};
 
 use crate::support::*;
 
@@ -44,6 +46,18 @@ fn by_class(word: usize, weight: f64) -> LossOptions {
     let mut weights = [1.0; VOCAB];
     weights[word] = weight;
     LossOptions::new().with_class_weights(floats(&weights, [VOCAB]))
+}
+
+#[test]
+fn targets_of_any_shape_are_looked_through() {
+    let of = |last: i64| {
+        let targets = ints(&[0, 10, 3, last], [2, 2], &cpu());
+        validate_targets(&targets, VOCAB)
+    };
+    assert_eq!(of(10), Ok(()));
+    for wrong in [11, -100] {
+        assert_eq!(of(wrong), Err(HeadError::Target { target: wrong, token: 3, vocab: VOCAB }));
+    }
 }
 
 /// The error of the checked form, which the other form's panic must repeat, and a head with clusters.

@@ -14,6 +14,7 @@ mod half;
 mod identities;
 mod interface;
 mod log_probs;
+mod lora;
 mod loss_errors;
 mod loss_options;
 mod masked;

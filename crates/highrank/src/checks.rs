@@ -6,6 +6,7 @@ use highrank_kernels::Floats;
 use highrank_kernels::precision::wide;
 
 use crate::error::{HeadError, expect_shape, in_digits};
+use crate::parameters::float_type;
 
 /// What all tensors of a call must agree with: the device of the decoder, and the type of its sums.
 #[derive(Debug, Clone)]
@@ -17,7 +18,21 @@ pub(crate) struct TensorChecks {
 impl TensorChecks {
     /// Of a decoder's matrix.
     pub(crate) fn of(weight: &Tensor<2>) -> Self {
-        Self { device: weight.device().inner(), sums: wide(weight.dtype()) }
+        Self::new(weight.device(), weight.dtype())
+    }
+
+    /// Of a decoder's parameter.
+    pub(crate) fn of_param(weight: &Param<Tensor<2>>) -> Self {
+        Self::new(weight.base().device(), float_type(weight))
+    }
+
+    fn new(device: Device, dtype: DType) -> Self {
+        Self { device: device.inner(), sums: wide(dtype) }
+    }
+
+    /// The float type of the decoder's sums.
+    pub(crate) fn sums(&self) -> DType {
+        self.sums
     }
 
     /// A parameter of the head.
@@ -27,10 +42,11 @@ impl TensorChecks {
         param: &Param<Tensor<D>>,
         expected: [usize; D],
     ) -> Result<(), HeadError> {
-        // A quantised one needs no values here.
-        let tensor = param.val();
-        expect_shape(what, &tensor.dims(), &expected, "as the head's other parameters say")?;
-        self.floats(what, &tensor)
+        // Whether it is quantised or has LoRA, it needs no values here.
+        let stored = param.base();
+        expect_shape(what, &stored.dims(), &expected, "as the head's other parameters say")?;
+        self.device(what, &stored.device())?;
+        self.float_type(what, float_type(param))
     }
 
     /// A parameter that may be absent.

@@ -170,13 +170,11 @@ impl Decoder {
         Ok(self)
     }
 
-    /// The bias with −∞ for masked rows, shape `[rows]`; `None` means 0.
-    ///
-    /// - weight: the matrix in use, which gives a mask without bias its type
-    pub(crate) fn masked_bias(&self, weight: &Tensor<2>) -> Option<Tensor<1>> {
+    /// The bias with −∞ for masked rows, shape `[rows]`; `None` means 0. Without a bias a mask has the matrix's type.
+    pub(crate) fn masked_bias(&self) -> Option<Tensor<1>> {
         let bias = self.bias.as_ref().map(value);
         let Some(mask) = &self.mask else { return bias };
-        let bias = bias.unwrap_or_else(|| Tensor::zeros([self.rows()], (&weight.device(), weight.dtype())));
+        let bias = bias.unwrap_or_else(|| Tensor::zeros([self.rows()], self.creation_options()));
         let mask = beside(mask.clone(), &bias.device());
         Some(bias.mask_fill(mask, f64::NEG_INFINITY))
     }
@@ -195,7 +193,7 @@ impl Decoder {
     /// [`HeadError::MissingDecoder`] if no matrix has been lent.
     pub(crate) fn checks(&self) -> Result<TensorChecks, HeadError> {
         let weight = self.weight.as_ref().ok_or(HeadError::MissingDecoder)?;
-        Ok(TensorChecks::of(&weight.val()))
+        Ok(TensorChecks::of_param(weight))
     }
 
     /// Checks the parameters.
@@ -251,7 +249,7 @@ impl Decoder {
         log_q: Option<Tensor<1>>,
     ) -> Result<Self, HeadError> {
         let matrix = self.matrix()?;
-        let bias = self.masked_bias(&matrix).map(|bias| bias.select(0, words.clone()));
+        let bias = self.masked_bias().map(|bias| bias.select(0, words.clone()));
         let bias = match (bias, log_q) {
             (Some(bias), Some(log_q)) => Some(bias.cast(log_q.dtype()) - log_q),
             (None, Some(log_q)) => Some(-log_q),

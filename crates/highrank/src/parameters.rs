@@ -24,6 +24,11 @@ pub(crate) fn value<const D: usize>(param: &Param<Tensor<D>>) -> Tensor<D> {
     param.val().dequantize()
 }
 
+/// The float type of a parameter's value. That of LoRA is known without the value, which would be a sum of two matrices.
+pub(crate) fn float_type<const D: usize>(param: &Param<Tensor<D>>) -> DType {
+    param.adapter().map_or_else(|| param.val().dtype(), |adapter| adapter.a.base().dtype())
+}
+
 /// A tensor without its history. Detaching alone leaves a leaf tracked, and no sum of one can be a parameter.
 pub(crate) fn constant<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
     tensor.detach().set_require_grad(false)

@@ -90,15 +90,11 @@ impl PairwiseKl {
     /// With fewer than two contexts.
     pub fn finish(&self) -> Result<f64, AnalysisError> {
         let rows = rows::at_least("a divergence between contexts", self.rows, 2)?;
-        Ok(self.sum() / (rows * (rows - 1.0)))
-    }
-
-    fn sum(&self) -> f64 {
         if self.infinite {
-            return f64::INFINITY;
+            return Ok(f64::INFINITY);
         }
         let cross: f64 = self.probabilities.iter().zip(&self.shifted).map(|(p, a)| p * a).sum();
-        self.rows as f64 * self.own - cross
+        Ok((rows * self.own - cross) / (rows * (rows - 1.0)))
     }
 }
 

@@ -80,7 +80,10 @@ impl Triangle {
             let factor = factorise(panel.rb_mut());
             update(panel.rb(), factor.as_ref(), rest);
             r.copy_from(work.rb().subrows(0, width));
-            zero_below_diagonal(r.subcols_mut(0, width));
+            // The reflections lie below the diagonal.
+            for column in 0..width {
+                r.rb_mut().col_mut(column).split_at_row_mut(column + 1).1.fill(0.0);
+            }
         }
     }
 }
@@ -123,13 +126,4 @@ fn update(panel: MatRef<'_, f64>, factor: MatRef<'_, f64>, rest: MatMut<'_, f64>
         let mut memory = MemBuffer::new(scratch);
         apply_transpose(panel, factor, Conj::No, tile, Par::Seq, MemStack::new(&mut memory));
     });
-}
-
-fn zero_below_diagonal(mut matrix: MatMut<'_, f64>) {
-    for column in 0..matrix.ncols() {
-        let rows = matrix.nrows();
-        if column + 1 < rows {
-            matrix.rb_mut().col_mut(column).subrows_mut(column + 1, rows - column - 1).fill(0.0);
-        }
-    }
 }

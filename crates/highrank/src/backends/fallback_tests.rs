@@ -11,10 +11,6 @@ use crate::ops::{LikelihoodInput, LogitMapConfig, Objective, PerInput, Scores, T
 const TOKENS: usize = Model::PLAIN.tokens;
 const VOCAB: usize = 11;
 
-fn leaf<const D: usize>(shape: [usize; D], seed: usize, device: &Device) -> Tensor<D> {
-    constant(shape, seed, device).require_grad()
-}
-
 fn constant<const D: usize>(shape: [usize; D], seed: usize, device: &Device) -> Tensor<D> {
     spread(shape, 31 * seed, device, DType::F64)
 }
@@ -44,7 +40,7 @@ fn run(
 ) -> Vec<Vec<f64>> {
     let device = Device::flex().autodiff();
     let input = input(map, &device);
-    let weights = leaf([TOKENS], 8, &device);
+    let weights = constant([TOKENS], 8, &device).require_grad();
     let of_sum = is_sum.then(|| weights.clone().add_scalar(1.5));
     let scores = form(input.clone(), objective.clone(), of_sum);
     let mut all = vec![values(&scores.loss)];

@@ -9,7 +9,6 @@
 
 use burn::tensor::{Int, Tensor};
 use highrank_kernels::Floats;
-use highrank_kernels::precision::wide;
 
 use super::output::OutputHead;
 use crate::checks::TensorChecks;
@@ -73,8 +72,7 @@ impl OutputHead {
             validate_targets(&words, self.vocab())?;
         }
         // The bias is divided by the temperature.
-        let sums = wide(self.decoder.matrix()?.dtype());
-        let log_q = log_q.map(|log_q| log_q.cast(sums) * self.temperature);
+        let log_q = log_q.map(|log_q| log_q.cast(checks.sums()) * self.temperature);
         Ok(Self { decoder: self.decoder.restricted_to(words, log_q)?, ..self.clone() })
     }
 

@@ -250,7 +250,7 @@ impl HeadConfig {
     }
 
     /// Starts a Mixture of Softmaxes or Contexts as the softmax over the first `d` features of the hidden state, with contexts that
-    /// are linear unless they are residual: the mixture to take under a transformer, or any model whose hidden states come
+    /// are linear unless they are residual: what a mixture needs under a transformer, or any model whose hidden states come
     /// near the decoder's rows by themselves. [`Start::Softmax`] says how; a spread of [`Start::SPREAD`] does well.
     ///
     /// Under an LSTM it ends within 2 % of the papers' contexts, which are the default: a tanh that starts at random.

@@ -72,24 +72,14 @@ impl OutputHead {
         self.check_use(options)?;
         match self.adaptive() {
             Some(adaptive) => adaptive.loss_with(hidden, targets, options),
-            None => self.counted_loss(hidden, targets, options),
+            None => loss_of_counted(
+                targets,
+                options,
+                self.vocab(),
+                || self.bias(),
+                |counted| self.likelihood_input(counted.of_hidden(hidden), ContextPath::Native),
+            ),
         }
-    }
-
-    /// The loss of checked tensors and options, of a head without clusters.
-    pub(super) fn counted_loss<const D: usize, const T: usize>(
-        &self,
-        hidden: Tensor<D>,
-        targets: Tensor<T, Int>,
-        options: &LossOptions,
-    ) -> Result<Loss<T>, HeadError> {
-        loss_of_counted(
-            targets,
-            options,
-            self.vocab(),
-            || self.bias(),
-            |counted| self.likelihood_input(counted.of_hidden(hidden), ContextPath::Native),
-        )
     }
 
     /// Negative log-likelihood of every token in nats, `−log P(target)`, of the targets' shape.

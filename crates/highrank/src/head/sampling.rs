@@ -75,7 +75,7 @@ impl Sampling {
     }
 
     /// Whether nothing is drawn at random.
-    pub(crate) fn is_greedy(&self) -> bool {
+    fn is_greedy(&self) -> bool {
         self.temperature == 0.0
     }
 
@@ -323,22 +323,18 @@ mod tests {
         assert_close(&three, &[1.0 / 3.0, 1.0 / 3.0, 1.0 / 3.0, 0.0]);
     }
 
-    /// Every kind of option that draws.
-    fn all_kinds() -> [Sampling; 6] {
-        [
+    #[test]
+    fn rows_without_a_word_to_draw_are_refused() {
+        let mut rng = Pcg64::seed_from_u64(1);
+        // Every kind of option that draws.
+        for sampling in [
             Sampling::new(),
             Sampling::new().with_temperature(0.0),
             Sampling::new().with_temperature(1.5),
             Sampling::new().with_top_k(Some(5)),
             Sampling::new().with_top_p(Some(0.99)),
             Sampling::new().with_temperature(1e-3).with_top_k(Some(900)).with_top_p(Some(0.5)),
-        ]
-    }
-
-    #[test]
-    fn rows_without_a_word_to_draw_are_refused() {
-        let mut rng = Pcg64::seed_from_u64(1);
-        for sampling in all_kinds() {
+        ] {
             for wrong in [f64::NAN, f64::INFINITY] {
                 for at in 0..3 {
                     let mut row = [-1.0, f64::NEG_INFINITY, -2.0];

@@ -14,7 +14,7 @@ use burn::tensor::{DType, Tensor, TensorCreationOptions};
 use highrank_kernels::Floats;
 
 use crate::checks::TensorChecks;
-use crate::error::{HeadError, in_range};
+use crate::error::HeadError;
 use crate::parameters::value;
 
 /// The `Function` of a map's file: the fields of its configuration. Its parameters come
@@ -149,11 +149,6 @@ pub(super) fn widened<const N: usize>(params: [&Param<Tensor<1>>; N]) -> [Floats
     let is_double = values.iter().any(|value| value.dtype() == DType::F64);
     let dtype = if is_double { DType::F64 } else { DType::F32 };
     values.map(|value| Floats::from(value.cast(dtype)))
-}
-
-/// Checks a field that must be positive and finite.
-pub(super) fn positive(name: &'static str, value: f64) -> Result<(), HeadError> {
-    in_range(name, value, "a positive finite number", f64::from_bits(1)..=f64::MAX)
 }
 
 /// Element `i` of a vector as a `[1, 1]` matrix, which broadcasts over logits.

@@ -4,9 +4,9 @@ use burn::backend::Backend;
 use burn::module::Module;
 use highrank_kernels::Floats;
 
-use super::contract::{Pointwise, positive};
+use super::contract::Pointwise;
 use crate::checks::{TensorChecks, scale_of_f32};
-use crate::error::HeadError;
+use crate::error::{HeadError, in_range};
 
 /// The soft cap `f(z) = cap · tanh(z / cap)`, without parameters.
 ///
@@ -22,7 +22,7 @@ pub(crate) type Function = SoftCap;
 
 impl Pointwise for SoftCap {
     fn validate(self) -> Result<(), HeadError> {
-        positive("cap", self.cap)?;
+        in_range("cap", self.cap, "a positive finite number", f64::from_bits(1)..=f64::MAX)?;
         scale_of_f32("cap", self.cap)
     }
 

@@ -258,8 +258,8 @@ fn checked_words(
 /// Reads the targets back from the device. On CPU backends a loss checks those of the tokens that count by itself.
 ///
 /// # Errors
-/// [`HeadError::Target`] with the first target outside.
-pub fn validate_targets(targets: &Tensor<1, Int>, vocab: usize) -> Result<(), HeadError> {
+/// [`HeadError::Target`] with the first target outside, counted in row-major order.
+pub fn validate_targets<const D: usize>(targets: &Tensor<D, Int>, vocab: usize) -> Result<(), HeadError> {
     validate_words(&read(targets), 1, vocab, |_| true)
 }
 

@@ -60,7 +60,7 @@ impl ScoredRows {
     }
 
     /// Rows that are scored with 0 in those of blank tokens.
-    pub(super) fn blanked<K: Basic>(&self, rows: Tensor<2, K>) -> Tensor<2, K> {
+    fn blanked<K: Basic>(&self, rows: Tensor<2, K>) -> Tensor<2, K> {
         match &self.blank {
             None => rows,
             Some(blank) => {

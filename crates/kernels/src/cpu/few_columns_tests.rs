@@ -3,12 +3,7 @@ use burn::tensor::bf16;
 use super::*;
 use crate::Precision;
 use crate::cpu::Matrix;
-use crate::cpu::matrix::testing::{assert_sums, sums};
-
-/// Small whole numbers, whose sums of products are exact.
-fn numbers<T: Real>(count: usize, by: usize) -> Vec<T> {
-    (0..count).map(|i| T::of((i * by % 11) as f64 - 5.0)).collect()
-}
+use crate::cpu::matrix::testing::{assert_sums, sums, whole};
 
 fn check<T: Real>() {
     let [all_lengths, all_columns, all_rows]: [&[usize]; 3] = match cfg!(miri) {
@@ -17,7 +12,7 @@ fn check<T: Real>() {
     };
     for length in all_lengths.iter().copied() {
         for columns in all_columns.iter().copied() {
-            let matrix = numbers::<T>(length * columns, 7);
+            let matrix = whole::<T>(length * columns, 7);
             let transposed: Vec<T> =
                 (0..columns * length).map(|i| matrix[i % length * columns + i / length]).collect();
             let short: Vec<bf16> = matrix.iter().map(|x| bf16::from_f64(x.wide())).collect();
@@ -29,7 +24,7 @@ fn check<T: Real>() {
             assert_eq!(few.values[..], FewColumns::<T>::new(short).values[..]);
             for count in all_rows.iter().copied() {
                 let what = format!("{count} rows, {length} × {columns}");
-                let (left, rows) = (numbers::<T>(count * columns, 5), numbers::<T>(count * length, 2));
+                let (left, rows) = (whole::<T>(count * columns, 5), whole::<T>(count * length, 2));
                 let (left_matrix, rows_matrix) =
                     (Matrix::new(&left, count, columns), Matrix::new(&rows, count, length));
                 let exact = |got: &[T], a: Matrix<'_, T>, b: Matrix<'_, T>| {

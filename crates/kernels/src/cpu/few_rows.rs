@@ -163,7 +163,7 @@ fn sums<T: Real, S: Simd, const ROWS: usize>(
 mod tests {
     use super::*;
     use crate::Precision;
-    use crate::cpu::matrix::testing::{assert_sums, sums};
+    use crate::cpu::matrix::testing::{assert_sums, sums, whole};
 
     fn check<T: Real>() {
         let [all_rows, all_depths, all_columns]: [&[usize]; 3] = match cfg!(miri) {
@@ -173,10 +173,7 @@ mod tests {
         for rows in all_rows.iter().copied() {
             for depth in all_depths.iter().copied() {
                 for columns in all_columns.iter().copied() {
-                    let spread = |count: usize, by: usize| -> Vec<T> {
-                        (0..count).map(|i| T::of((i * by % 11) as f64 - 5.0)).collect()
-                    };
-                    let (a, b) = (spread(rows * depth, 7), spread(columns * depth, 3));
+                    let (a, b) = (whole::<T>(rows * depth, 7), whole::<T>(columns * depth, 3));
                     let (a, b) = (Matrix::new(&a, rows, depth), Matrix::new(&b, columns, depth).t());
                     assert!(fits(a, b));
                     for accumulate in [false, true] {

@@ -269,6 +269,11 @@ pub(super) mod testing {
         }
     }
 
+    /// Small whole numbers, whose sums of products are exact.
+    pub(in crate::cpu) fn whole<T: Real>(count: usize, by: usize) -> Vec<T> {
+        (0..count).map(|i| T::of((i * by % 11) as f64 - 5.0)).collect()
+    }
+
     /// An element of a matrix.
     pub(in crate::cpu) fn at<T: Copy>(matrix: Matrix<'_, T>, row: usize, column: usize) -> T {
         if matrix.is_transposed() { matrix.line(column)[row] } else { matrix.line(row)[column] }

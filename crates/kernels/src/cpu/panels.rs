@@ -270,6 +270,7 @@ fn add<T: Real, S: Simd, const H: usize>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cpu::matrix::testing::whole;
     use crate::cpu::multiply;
 
     /// Rows and sizes at which one, some and all of the registers, blocks and panels are in use.
@@ -278,10 +279,9 @@ mod tests {
     const COLUMNS: [usize; 6] = [1, 15, 16, 33, 96, 300];
 
     fn check<T: Real>() {
-        let spread = |count: usize| (0..count).map(|i| T::of((i * 7 % 11) as f64 - 5.0)).collect::<Vec<T>>();
         for (m, k) in ROWS.into_iter().flat_map(|m| DEPTHS.map(|k| (m, k))) {
             for columns in COLUMNS {
-                let (a, b) = (spread(m * k), spread(k * columns));
+                let (a, b) = (whole::<T>(m * k, 7), whole::<T>(k * columns, 7));
                 let a = Matrix::new(&a, m, k);
                 for b in [Matrix::new(&b, k, columns), Matrix::new(&b, columns, k).t()] {
                     let mut want = vec![T::ONE; m * columns];

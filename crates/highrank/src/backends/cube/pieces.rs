@@ -7,6 +7,7 @@ use highrank_kernels::{Floats, Ints, launch};
 
 use super::map::{Numbers, NumbersLaunch};
 use super::reduce::cube_sum;
+use crate::likelihood::parts::{add_part, joined};
 use crate::logit_map::plif::gpu::{distance_of, index_of, piece_of};
 
 /// What a row adds to the sums of a PLIF's first and last piece, whose distances have no bound: moment and gradient of
@@ -19,8 +20,8 @@ pub(super) struct PieceSums {
     pub(super) unit: CubeTensor,
     /// Whole numbers, two of two words for each piece.
     pub(super) inner: CubeTensor,
-    /// `[1, OUTER_VALUES]`
-    outer: Option<Floats<CubeBackend>>,
+    /// The sum so far, `[1, OUTER_VALUES]`; empty without any.
+    outer: Vec<Floats<CubeBackend>>,
     pieces: usize,
 }
 
@@ -29,7 +30,7 @@ impl PieceSums {
     pub(super) fn new(unit: Floats<CubeBackend>, pieces: usize) -> Self {
         let words = 2 * fixed::WORDS * pieces.max(1);
         let inner = Ints::zeros([words], &unit.device(), DType::I32);
-        Self { unit: contiguous(unit), inner: gpu::contiguous_ints(inner), outer: None, pieces }
+        Self { unit: contiguous(unit), inner: gpu::contiguous_ints(inner), outer: vec![], pieces }
     }
 
     /// Whether there is anything to sum.
@@ -39,16 +40,12 @@ impl PieceSums {
 
     /// Adds what a chunk's rows left for the outer pieces, `[rows, OUTER_VALUES]`.
     pub(super) fn add_outer(&mut self, rows: Floats<CubeBackend>) {
-        let sum = rows.sum_dim(0);
-        self.outer = Some(match self.outer.take() {
-            Some(outer) => outer + sum,
-            None => sum,
-        });
+        add_part(&mut self.outer, rows.sum_dim(0));
     }
 
     /// The gradient of the table; none without pieces or chunks.
     pub(super) fn finish(self, numbers: NumbersLaunch) -> Option<Floats<CubeBackend>> {
-        let outer = contiguous(self.outer?);
+        let outer = contiguous(joined(self.outer)?);
         let d_table = empty(&self.unit, [2 * self.pieces], DType::F32);
         // SAFETY: every array has its number of values for each piece.
         unsafe {

@@ -95,7 +95,7 @@ impl<'a, T: Real> MappedLogits<'a, T> {
     /// Turns products into mapped logits, −∞ for masked words, of words from `first` on, at most [a block](CpuMap::layout) of
     /// them. The largest one, as [`max`]. `logits` and `parts` are empty, or take the logits, and what [`CpuMap::apply`] leaves.
     #[inline(always)]
-    pub(super) fn map_block(&self, block: &mut [T], first: usize, logits: &mut [T], parts: &mut [T]) -> T {
+    fn map_block(&self, block: &mut [T], first: usize, logits: &mut [T], parts: &mut [T]) -> T {
         if let Some(bias) = self.bias()
             && self.map.layout.is_identity
             && self.temperature == T::ONE

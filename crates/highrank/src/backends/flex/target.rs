@@ -80,7 +80,7 @@ impl<T: Real> Dense<'_, T> {
 
     /// Whether it is what it is whatever the log-probabilities are.
     #[inline(always)]
-    pub(super) fn is_known(&self) -> bool {
+    fn is_known(&self) -> bool {
         self.entropy == T::ZERO && self.model.is_none()
     }
 

@@ -25,7 +25,6 @@ use crate::loss::{
     CountedTokens, CountedWords, Loss, LossOptions, Reduction, TargetDistribution, TokenStatistics,
     loss_of_counted,
 };
-use crate::ops::wide;
 
 impl AdaptiveHead<'_> {
     /// The loss of checked targets and options.
@@ -39,7 +38,7 @@ impl AdaptiveHead<'_> {
         let tokens = shape.iter().product::<usize>();
         let CountedWords { words, weights } =
             CountedWords::read(&targets.reshape([tokens]), options, self.clusters.vocab)?;
-        let on = (&device, wide(self.head_cluster.decoder.matrix()?.dtype()));
+        let on = (&device, self.head_cluster.decoder.checks()?.sums());
         let head = self.of_one_loss(&shape, options);
         let division = head.divided(&words, options, on)?;
 

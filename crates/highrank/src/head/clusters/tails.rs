@@ -10,6 +10,7 @@ use crate::checks::TensorChecks;
 use crate::context::linear_initializer;
 use crate::decoder::{Decoder, DecoderShape, merged_masks};
 use crate::error::HeadError;
+use crate::parameters::float_type;
 
 /// The clusters of rare words of an [adaptive softmax](crate::HeadConfig::with_adaptive). The other parameters of the
 /// [`OutputHead`](crate::OutputHead) are those of its head cluster, whose decoder has a row for each word of the shortlist and then for each cluster.
@@ -63,7 +64,7 @@ impl Clusters {
     }
 
     /// The cluster of a word; none if it is in the shortlist.
-    pub(crate) fn cluster_of(&self, word: usize) -> Option<usize> {
+    fn cluster_of(&self, word: usize) -> Option<usize> {
         self.cutoffs.partition_point(|cutoff| *cutoff <= word).checked_sub(1)
     }
 
@@ -78,7 +79,7 @@ impl Clusters {
             checks.param("a tail's projection", &tail.projection, [d_hidden, tail.decoder.d_embedding])?;
             tail.decoder.check(checks)?;
             let weight = tail.decoder.weight.as_ref();
-            weight.map_or(Ok(()), |weight| checks.same_sums("a tail's decoder", weight.val().dtype()))
+            weight.map_or(Ok(()), |weight| checks.same_sums("a tail's decoder", float_type(weight)))
         })
     }
 
