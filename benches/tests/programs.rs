@@ -5,7 +5,7 @@ mod harness;
 
 use std::fs;
 
-use harness::Program;
+use harness::{Folder, Program};
 
 const HEAD: Program = Program(env!("CARGO_BIN_EXE_head_throughput"));
 const STEP: Program = Program(env!("CARGO_BIN_EXE_step_throughput"));
@@ -14,8 +14,7 @@ const REPORT: Program = Program(env!("CARGO_BIN_EXE_bench_report"));
 
 #[test]
 fn a_training_step_is_timed() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path();
+    let path = &Folder::empty();
     let small = "--preset small --vocab 50 --repeats 1 --device cpu";
     for part in ["step", "lstm"] {
         let measured = STEP.objects(path, &format!("{small} --part {part} --json")).remove(0);
@@ -41,8 +40,7 @@ fn a_training_step_is_timed() {
 
 #[test]
 fn a_step_of_a_transformer_is_timed_with_either_layer() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path();
+    let path = &Folder::empty();
     let small = "--vocab 50 --d-model 8 --depth 1 --context 8 --batch 4 --repeats 1 --device cpu";
     let measured = ["--layers burn", "--layers fused", "--head mos"]
         .map(|more| TRANSFORMER.objects(path, &format!("{small} {more} --json")).remove(0));
@@ -65,8 +63,7 @@ fn a_step_of_a_transformer_is_timed_with_either_layer() {
 
 #[test]
 fn an_output_head_is_timed() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path();
+    let path = &Folder::empty();
     let small = |head: &str| {
         format!("--head {head} --tokens 8 --d-hidden 6 --d-embedding 4 --vocab 20 --components 2")
     };
@@ -138,8 +135,7 @@ fn an_output_head_is_timed() {
 
 #[test]
 fn recorded_runs_are_compared() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path();
+    let path = &Folder::empty();
     let line = |who: &str, ms: u32| {
         format!(r#"{{"what":"mos","who":"{who}","round":1,"result":{{"median_ms":{ms},"tokens_per_s":1}}}}"#)
     };

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 #[cfg(unix)]
 use harness::child_signal;
-use harness::{Program, assert_pictures, number, parsed, stderr, wait_for};
+use harness::{Folder, Program, assert_pictures, number, parsed, stderr, wait_for};
 use serde_json::{Value, json};
 
 const STUDIES: Program = Program(env!("CARGO_BIN_EXE_studies"));
@@ -41,8 +41,7 @@ fn save(folder: &Path, name: &str, objects: &[Value]) {
 
 #[test]
 fn the_synthetic_study_runs_and_refuses() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path();
+    let path = &Folder::empty();
     let outcomes = STUDIES.objects(path, &format!("synthetic {SMALL} --out maps"));
     assert_eq!(outcomes.len(), 2 * 2 * 5);
     for outcome in &outcomes {
@@ -128,8 +127,7 @@ fn the_synthetic_study_runs_and_refuses() {
 
 #[test]
 fn fits_are_kept_and_those_that_are_there_are_not_made_again() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path();
+    let path = &Folder::empty();
     let few = "synthetic --contexts 30 --alphas 0.1 --words 10 --dims 2 --epochs 20 --batch 8 --heads softmax,mos --json";
     let more = format!("{few} --lr 0.1,0.001 --seeds 28,29");
     STUDIES.objects(path, &format!("{few} --out kept"));
@@ -207,8 +205,7 @@ fn in_pieces(folder: &Path, line: &str, kept: &str) -> Vec<Value> {
 
 #[test]
 fn fits_that_are_stopped_go_on_as_if_nothing_had_been() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path();
+    let path = &Folder::empty();
     let grid = "synthetic --contexts 60 --alphas 0.1 --words 30 --dims 4 --epochs 4 --batch 20 --heads softmax,plif --json";
     let straight = STUDIES.objects(path, grid);
     assert_eq!(timeless(in_pieces(path, grid, "grid")), timeless(straight));
@@ -222,8 +219,7 @@ fn fits_that_are_stopped_go_on_as_if_nothing_had_been() {
 #[test]
 fn an_interrupt_saves_the_fit_under_way() {
     use std::process::Stdio;
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path();
+    let path = &Folder::empty();
     let line =
         "synthetic repeated --vocab 2000 --d 8 --heads softmax --steps 1000000 --batch 100 --out kept --json";
     let mut often = STUDIES.command(path, &format!("{line} --checkpoint-every 0"));
@@ -241,8 +237,7 @@ fn an_interrupt_saves_the_fit_under_way() {
 
 #[test]
 fn repeated_symbols_are_learned_and_bad_sizes_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path();
+    let path = &Folder::empty();
     let line = "synthetic repeated --vocab 20,40 --d 8,4 --heads softmax,mos --components 2 \
                 --steps 50 --visits 100 --batch 40 --lr 0.001,0.05 --seeds 1,2";
     let outcomes = STUDIES.objects(path, &format!("{line} --json --out pictures"));
@@ -303,8 +298,7 @@ fn repeated_symbols_are_learned_and_bad_sizes_refused() {
 
 #[test]
 fn a_mixture_is_timed_beside_a_softmax() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path();
+    let path = &Folder::empty();
     let line =
         "slowdown --text small --vocab 50 --repeats 1 --device cpu --components 2,3 --batches 2,5 --json";
     let rows = STUDIES.objects(path, &format!("{line} --out pictures"));
@@ -327,8 +321,7 @@ fn a_mixture_is_timed_beside_a_softmax() {
 fn references_are_retrieved_from_the_training_text() {
     use seq2seq::synthetic::{Language, LanguageConfig, Sizes};
 
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path();
+    let path = &Folder::empty();
     let config = LanguageConfig { words: 20, utterances: 24, max_words: 3, ..Default::default() };
     let language = Language::new(config).unwrap();
     language.write_corpus(&path.join("data"), Sizes { train: 24, valid: 3, test: 3 }, 1).unwrap();
@@ -354,8 +347,7 @@ fn references_are_retrieved_from_the_training_text() {
 
 #[test]
 fn theorems_are_measured_and_drawn() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path();
+    let path = &Folder::empty();
     let lines = STUDIES.objects(path, "theorems --only powers,plif,entropy --out pictures --json");
     let names: Vec<_> = lines.iter().map(|line| line["theorem"].as_str().unwrap()).collect();
     assert_eq!(names, ["powers", "plif", "entropy"]);

@@ -19,7 +19,7 @@ pub(super) const CPU: &str = if cfg!(feature = "flex") { "--device flex" } else 
 
 /// A folder whose folder `data` holds generated dialogues.
 pub(super) fn folder() -> Folder {
-    let folder = Folder(tempfile::tempdir().unwrap());
+    let folder = Folder::empty();
     write(&folder.join("data"), 1);
     folder
 }

@@ -15,7 +15,14 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// A folder of a test's own, which is gone when this is dropped.
-pub struct Folder(pub TempDir);
+pub struct Folder(TempDir);
+
+impl Folder {
+    /// One without files.
+    pub fn empty() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+}
 
 impl Deref for Folder {
     type Target = Path;

@@ -1,12 +1,12 @@
 //! Help texts.
 
-use super::run;
+use super::{Folder, run};
 
 #[test]
 fn help_names_the_program_and_its_commands() {
-    let folder = tempfile::tempdir().unwrap();
+    let path = &Folder::empty();
     let text = |line: &str| {
-        let output = run(folder.path(), line);
+        let output = run(path, line);
         assert!(output.status.success() && output.stderr.is_empty(), "{line}");
         String::from_utf8(output.stdout).unwrap()
     };

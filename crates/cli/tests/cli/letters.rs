@@ -12,7 +12,7 @@ fn letters(folder: &Path, from: &str, to: &str) -> Output {
 #[cfg(unix)]
 #[test]
 fn text_is_reduced_to_letters_and_read_as_characters() {
-    let path = &Folder(tempfile::tempdir().unwrap());
+    let path = &Folder::empty();
     fs::create_dir(path.join("words")).unwrap();
     let text = " \n = A <unk> Café = \n\n In 2 @,@ 010 , it\tcost $ 1 . 5 !\n";
     for name in ["train", "valid", "test"] {

@@ -147,7 +147,7 @@ fn names(lines: &[Value]) -> Vec<&str> {
 
 /// A folder whose folder `data` holds a small generated corpus.
 fn folder() -> Folder {
-    let folder = Folder(tempfile::tempdir().unwrap());
+    let folder = Folder::empty();
     let config = LanguageConfig { vocab: 40, topics: 4, classes: 4, favourites: 5, ..Default::default() };
     let language = Language::new(config).unwrap();
     let vocabulary = language.vocabulary();

@@ -71,7 +71,7 @@ fn text_is_drawn_from_a_run() {
 
 #[test]
 fn characters_are_tokens_with_bits_for_perplexities() {
-    let path = &Folder(tempfile::tempdir().unwrap());
+    let path = &Folder::empty();
     fs::create_dir(path.join("data")).unwrap();
     let stream: String = (0..6000).map(|n| ['a', 'b', ' ', 'c', '\r', 'b'][n % 6]).collect();
     fs::write(path.join("data/text8"), stream).unwrap();

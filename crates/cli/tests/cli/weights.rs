@@ -15,7 +15,7 @@ fn reference_model() -> (Folder, String, Value) {
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../awd-lstm/tests/models");
     let reference = fs::read(models.join("awd_lstm_mos_tiny.json")).unwrap();
     let reference: Value = serde_json::from_slice(&reference).unwrap();
-    let folder = Folder(tempfile::tempdir().unwrap());
+    let folder = Folder::empty();
     let data = folder.join("data");
     fs::create_dir(&data).unwrap();
     // Token n is the word `wn`, but the last one ends a line: 52 words in order of their numbers, then `<eos>`.

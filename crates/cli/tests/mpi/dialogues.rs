@@ -4,7 +4,7 @@ use super::*;
 
 /// Dialogues of a few words in `talk`.
 fn talk() -> Folder {
-    let folder = Folder(tempfile::tempdir().unwrap());
+    let folder = Folder::empty();
     let data = folder.join("talk");
     fs::create_dir(&data).unwrap();
     let turn = |n: usize| format!("[\"{}\", \"w{} w{} w{}\"]", ["A", "B"][n % 2], n % 7, n * n % 5, n % 3);

@@ -20,7 +20,7 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_highrank");
 
 /// A folder whose folder `data` holds a small text, and `other` another one of the same words.
 fn folder() -> Folder {
-    let folder = Folder(tempfile::tempdir().unwrap());
+    let folder = Folder::empty();
     let words = |count: usize, factor: usize| {
         let word = |n: usize| match n % 9 {
             8 => "\n".to_string(),
