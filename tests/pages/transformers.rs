@@ -12,6 +12,9 @@ pub const TABLES: [Table; 7] = [
     ("transformers-analysis", analysis),
 ];
 
+/// The texts in the order of the tables, by their name in the file.
+const TEXTS: [(&str, &str); 2] = [("ptb", "PTB"), ("wikitext-2", "WikiText-2")];
+
 /// The heads in the order of the tables, by their name in the file.
 const HEADS: [(&str, &str); 7] = [
     ("softmax", "softmax"),
@@ -46,30 +49,31 @@ const CAUSES: [(&str, &str, &str); 19] = [
     ("softmax-untied", "causes", "the same, a decoder of its own"),
 ];
 
-fn stage(name: &str) -> Runs {
-    Runs::read("transformers").filter(|run| run["stage"] == name)
+fn stage(name: &str, text: &str) -> Runs {
+    Runs::read("transformers").filter(|run| run["stage"] == name && run["text"] == text)
 }
 
 fn variant(runs: &Runs, name: &str) -> Runs {
     runs.filter(|run| run["variant"] == name)
 }
 
-/// A line for each width and head of a stage; `cells` makes the rest of it from the runs of the width, and those of the head.
+/// A line for each text, width and head of a stage; `cells` makes the rest of it from the runs of the width, and those of the head.
 fn lines(of: &str, cells: impl Fn(&Runs, &Runs) -> Vec<String>) -> Vec<String> {
-    let all = stage(of);
-    let mut widths = all.each("d_model");
-    widths.sort_by(f64::total_cmp);
-    widths.dedup();
-    let of_width = |width: f64| {
-        let runs = all.number("d_model", width);
-        let line = |(name, shown): (&str, &str)| {
-            let of_head = runs.has("variant", name).then(|| variant(&runs, name))?;
-            let first = [width.to_string(), shown.to_string()];
-            Some(row(first.into_iter().chain(cells(&runs, &of_head))))
-        };
-        HEADS.into_iter().filter_map(line).collect::<Vec<_>>()
-    };
-    widths.into_iter().flat_map(of_width).collect()
+    let mut lines = Vec::new();
+    for (text, shown_text) in TEXTS {
+        let all = stage(of, text);
+        let mut widths = all.each("d_model");
+        widths.sort_by(f64::total_cmp);
+        widths.dedup();
+        for width in widths {
+            let runs = all.number("d_model", width);
+            for (name, shown) in HEADS.into_iter().filter(|(name, _)| runs.has("variant", name)) {
+                let first = [shown_text.to_string(), width.to_string(), shown.to_string()];
+                lines.push(row(first.into_iter().chain(cells(&runs, &variant(&runs, name)))));
+            }
+        }
+    }
+    lines
 }
 
 /// The rates of the search, a column each.
@@ -113,7 +117,8 @@ fn curves() -> Vec<String> {
 }
 
 fn causes() -> Vec<String> {
-    let runs = |name: &str, of: &str| variant(&stage(of).number("d_model", 64.0).number("seed", 28.0), name);
+    let runs =
+        |name: &str, of: &str| variant(&stage(of, "ptb").number("d_model", 64.0).number("seed", 28.0), name);
     let base = runs("mos", "heads").same("test_ppl");
     let line = |(name, of, shown): (&str, &str, &str)| {
         let runs = runs(name, of);
@@ -126,7 +131,7 @@ fn causes() -> Vec<String> {
 
 /// From scratch and from a trained softmax at width 128, and longer trainings of which some take as long as other heads.
 fn time() -> Vec<String> {
-    let of = |name: &str| stage(name).number("d_model", 128.0);
+    let of = |name: &str| stage(name, "ptb").number("d_model", 128.0);
     let starts = [of("heads"), of("continue")];
     let base = starts.each_ref().map(|runs| variant(runs, "softmax"));
     let step = |name: &str| variant(&of("step"), name).same("seconds");
@@ -152,7 +157,7 @@ fn time() -> Vec<String> {
 
 /// The program's own settings, on another text.
 fn defaults() -> Vec<String> {
-    let all = stage("defaults");
+    let all = stage("defaults", "wikitext-2");
     let mut rates = all.each("lr");
     rates.sort_by(f64::total_cmp);
     rates.dedup();
