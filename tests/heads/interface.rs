@@ -1,6 +1,7 @@
 //! The head as its users see it: shapes, sampling, records, and the messages of misuse.
 
 use burn::module::Module;
+use burn::nn::EmbeddingConfig;
 use burn::store::ModuleRecord;
 use burn::tensor::{DType, Int, Tensor};
 use highrank::context::DirectConfig;
@@ -231,4 +232,17 @@ fn blocks_are_the_rows_of_the_whole() {
     let logits = Tensor::cat(head.logit_blocks(hidden.clone()).collect(), 0);
     let got = burn::tensor::activation::log_softmax(logits, 1);
     got.into_data().assert_approx_eq::<f64>(&head.forward(hidden).into_data(), Default::default());
+}
+
+#[test]
+fn a_lent_matrix_is_trained_if_the_embedding_is() {
+    for frozen in [false, true] {
+        let embedding = EmbeddingConfig::new(VOCAB, EMBEDDING).init(&cpu());
+        let embedding = if frozen { embedding.freeze() } else { embedding };
+        let tied = mos(VOCAB).with_tied(true).init(&cpu()).tied_to(&embedding).train();
+        let hidden = tensor::<2>([4, HIDDEN], 1, (&ad(), DType::F32));
+        let gradients = tied.loss(hidden, targets(4, VOCAB, &ad())).backward();
+        let matrix = tied.decoder.weight.as_ref().unwrap().val();
+        assert_eq!(matrix.grad(&gradients).is_none(), frozen);
+    }
 }

@@ -248,6 +248,29 @@ fn divergences_are_those_of_the_composed_program() {
     }
 }
 
+#[test]
+fn a_teacher_of_another_float_type_and_checkpointing_strategy_is_a_constant() {
+    for device in cpus() {
+        let (learns, teaches) =
+            (device.clone().autodiff().gradient_checkpointing(), device.clone().autodiff());
+        let (on, of_teacher) = ((&learns, DType::F64), (&teaches, DType::F32));
+        let head = self::head(&mos(VOCAB), on);
+        let teacher = self::head(&softmax(VOCAB), of_teacher);
+        let seen = tensor::<2>([TOKENS, EMBEDDING], 8, of_teacher);
+        for divergence in DIVERGENCES {
+            let what = format!("{divergence:?}, {device:?}");
+            let state = || tensor::<2>([TOKENS, HIDDEN], 1, on).require_grad();
+            let (fused, formula) = (state(), state());
+            let got = distance(&head, fused.clone(), teacher.distribution(seen.clone()), divergence);
+            let log_t = teacher.forward(seen.clone()).without_autodiff().cast(DType::F64);
+            let want = composed(divergence, head.forward(formula.clone()), log_t).mean();
+            assert_close(&values(got.clone()), &values(want.clone()), 1e-6, &what);
+            let got = all_gradients(&head, &fused, got);
+            assert_close(&got, &all_gradients(&head, &formula, want), 1e-6, &what);
+        }
+    }
+}
+
 /// The mean over all tokens.
 fn distance(
     head: &OutputHead,

@@ -18,12 +18,16 @@ impl LanguageModel {
     /// # Errors
     /// [`InvalidSetting`](runs::Error::InvalidSetting) if the prompt is empty or holds an id outside of the vocabulary;
     /// [`Head`](runs::Error::Head) if a sampling option is out of range.
+    ///
+    /// # Panics
+    /// If ranks share the vocabulary.
     pub fn draws<'a, R: Rng>(
         &'a self,
         prompt: &[u32],
         sampling: &'a Sampling,
         mut rng: R,
     ) -> Result<impl Iterator<Item = u32> + use<'a, R>> {
+        assert!(self.vocabulary.share().is_none(), "draws: no rank has all words");
         sampling.validate()?;
         check_prompt(prompt, self.vocab())?;
         // What is read before the next draw, and the state before it.
@@ -44,9 +48,12 @@ impl LanguageModel {
 
 #[cfg(all(test, feature = "flex"))]
 mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
     use super::*;
     use crate::config::{HeadKind, ModelConfig};
     use burn::tensor::Device;
+    use highrank::shard::on_threads;
     use rand::SeedableRng;
     use rand_pcg::Pcg64Mcg;
 
@@ -93,6 +100,18 @@ mod tests {
         let best: Vec<i64> = log_probs.argmax(2).into_data().iter::<i64>().collect();
         let expected: Vec<u32> = best[2..14].iter().map(|&word| word as u32).collect();
         assert_eq!(drawn, expected);
+    }
+
+    #[test]
+    fn a_vocabulary_that_ranks_share_is_refused() {
+        let config = ModelConfig { d_embedding: 6, components: 3, ..ModelConfig::tiny(HeadKind::Mos, 13) };
+        on_threads(2, |group| {
+            let model = config.try_init_shared(group, &Device::flex()).unwrap();
+            let refused = catch_unwind(AssertUnwindSafe(|| {
+                drop(draws(&model, &[1], &Sampling::new(), 1));
+            }));
+            assert_eq!(*refused.unwrap_err().downcast::<&str>().unwrap(), "draws: no rank has all words");
+        });
     }
 
     #[test]

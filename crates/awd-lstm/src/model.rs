@@ -43,7 +43,7 @@ pub struct LanguageModel {
     connected: Vec<usize>,
     /// The words that embedding, decoder and its bias have rows of.
     #[module(skip)]
-    vocabulary: WordRows,
+    pub(crate) vocabulary: WordRows,
 }
 
 /// State of all LSTM layers between two chunks of text.

@@ -18,12 +18,16 @@ impl Gpt {
     /// # Errors
     /// [`InvalidSetting`](runs::Error::InvalidSetting) if the prompt is empty or holds an id outside of the vocabulary; [`Head`](runs::Error::Head) if a sampling option
     /// is out of range.
+    ///
+    /// # Panics
+    /// If ranks share the vocabulary.
     pub fn draws<'a, R: Rng>(
         &'a self,
         prompt: &[u32],
         sampling: &'a Sampling,
         mut rng: R,
     ) -> Result<impl Iterator<Item = u32> + use<'a, R>> {
+        assert!(self.words.share().is_none(), "draws: no rank has all words");
         sampling.validate()?;
         let head = self.head();
         check_prompt(prompt, head.vocab())?;
@@ -46,10 +50,13 @@ impl Gpt {
 
 #[cfg(all(test, feature = "flex"))]
 mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
     use super::*;
     use crate::GptConfig;
     use burn::tensor::Device;
     use highrank::HeadConfig;
+    use highrank::shard::on_threads;
     use rand::SeedableRng;
     use rand_pcg::Pcg64Mcg;
     use runs::testing::alone;
@@ -77,6 +84,18 @@ mod tests {
             };
             assert!(refused(&[]).contains("prompt is empty"));
             assert!(refused(&[13]).contains("token 13"));
+        });
+    }
+
+    #[test]
+    fn a_vocabulary_that_ranks_share_is_refused() {
+        let config = GptConfig::new(8, HeadConfig::softmax(8, 13).with_tied(true)).with_layers(1);
+        on_threads(2, |group| {
+            let model = config.try_init_shared(group, &Device::flex()).unwrap();
+            let refused = catch_unwind(AssertUnwindSafe(|| {
+                drop(model.draws(&[1], &Sampling::new(), Pcg64Mcg::seed_from_u64(1)));
+            }));
+            assert_eq!(*refused.unwrap_err().downcast::<&str>().unwrap(), "draws: no rank has all words");
         });
     }
 }

@@ -4,7 +4,7 @@ use burn::module::{Module, Param, ParamId};
 use burn::nn::attention::generate_autoregressive_mask;
 use burn::nn::transformer::TransformerEncoder;
 use burn::nn::{Dropout, Embedding, LayerNorm, Linear};
-use burn::tensor::{DType, Int, Tensor};
+use burn::tensor::{DType, FloatDType, Int, Tensor};
 use highrank::context::{Context, Facets};
 use highrank::shard::Share;
 use highrank::{Activation, ContextConfig, HeadConfig, Loss, LossOptions, OutputHead, Start};
@@ -114,7 +114,8 @@ impl Gpt {
             }
             (own, others) => own == others,
         };
-        is_read && self.sizes() == other.sizes()
+        let masks_alike = self.head.masked_words() == other.head.masked_words();
+        is_read && masks_alike && self.sizes() == other.sizes()
     }
 
     /// Of what two models share where one takes the other's head: positions, the transformer's width, layers, feed-forward parts
@@ -161,7 +162,7 @@ impl Gpt {
         let argmax = statistics.argmax.without_autodiff();
         let targets = batch.targets.without_autodiff().cast(argmax.dtype());
         let counted = statistics.counted.without_autodiff();
-        let correct = argmax.equal(targets).bool_and(counted).int().sum().float();
+        let correct = argmax.equal(targets).bool_and(counted).int().sum().cast(FloatDType::F32);
         GptOutput { loss: value, nll, correct }
     }
 }
@@ -376,6 +377,7 @@ mod tests {
             softmax(6).with_attention_heads(4),
             softmax(6).with_layers(2),
             config(HeadConfig::softmax(6, VOCAB).with_vocab_multiple(8)),
+            config(HeadConfig::plif(6, VOCAB, 9).with_masked_words(vec![0])),
             // It reads another width.
             config(HeadConfig::mos(7, 6, VOCAB, 2)),
             untied,

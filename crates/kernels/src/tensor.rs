@@ -10,7 +10,10 @@ use std::fmt;
 use std::ops::{Add, Div, Mul, Neg, Range, Sub};
 
 use burn::backend::tensor::{BoolTensor, Device, FloatTensor, IntTensor};
-use burn::backend::{Backend, Dispatch, TensorMetadata, get_device_settings, read_sync};
+use burn::backend::{
+    AutodiffBackend, Backend, Dispatch, DispatchAutodiffContext, TensorMetadata, get_device_settings,
+    read_sync,
+};
 use burn::tensor::{DType, Float, IndexingUpdateOp, Int, IntDType, Shape, Slice, Tensor, TensorData};
 
 /// A float tensor of one backend.
@@ -139,6 +142,16 @@ macro_rules! comparisons {
 fn narrowed(shape: &Shape, dim: usize, range: Range<usize>) -> Vec<Slice> {
     let full = |i: usize| if i == dim { range.clone() } else { 0..shape[i] };
     (0..shape.num_dims()).map(|i| Slice::from(full(i))).collect()
+}
+
+impl Floats {
+    /// The values alone: a constant beside tensors of any checkpointing strategy, where one that is detached keeps its own.
+    pub fn without_autodiff(self) -> Self {
+        match self.0.autodiff {
+            DispatchAutodiffContext::Disabled => self,
+            DispatchAutodiffContext::Enabled(_) => Self(<Dispatch as AutodiffBackend>::inner(self.0)),
+        }
+    }
 }
 
 // A method without documentation does what Burn's method of that name does.

@@ -230,7 +230,9 @@ impl ContextKind<Mixture> for MixedBefore {
 
     fn contexts(mixture: &Mixture, tokens: Tokens, precision: Precision, path: ContextPath) -> Contexts {
         let (latent, log_prior) = mixture.latent_and_log_prior(tokens, precision, path);
-        let mixed = path.mix(log_prior.clone().exp(), path.latent(latent));
+        // LoRA may have another float type in one of the two layers.
+        let latent = path.latent(latent);
+        let mixed = path.mix(log_prior.clone().exp().cast(latent.dtype()), latent);
         Contexts {
             contexts: ContextSource::Given(mixed),
             log_prior: None,

@@ -67,7 +67,7 @@ pub struct HeadConfig {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub masked_words: Vec<usize>,
     /// Size in bytes of the largest logit matrix that may exist at a time. `None`, the default, leaves it
-    /// to the device: 16 MiB, or a quarter of the decoder if that is more. On CUDA it is 1/256 of the device's memory if that is more
+    /// to the device: 256 rows of logits but 16 to 128 MiB, or a quarter of the decoder if that is more. On CUDA it is 1/256 of the device's memory if that is more
     /// still, but no more than an eighth of what is free.
     pub memory_budget: Option<usize>,
     /// What the inputs of matrix products are rounded to. Nothing by default.

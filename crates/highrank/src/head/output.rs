@@ -76,7 +76,12 @@ impl From<&Embedding> for TiedMatrix {
 
 impl From<&Param<Tensor<2>>> for TiedMatrix {
     fn from(matrix: &Param<Tensor<2>>) -> Self {
-        Self(Param::initialized(matrix.id, matrix.val()))
+        match matrix.adapter() {
+            // Still trained or frozen as it was, on a device without autodiff too.
+            None => Self(matrix.clone()),
+            // Summed once.
+            Some(_) => Self(Param::initialized(matrix.id, matrix.val())),
+        }
     }
 }
 

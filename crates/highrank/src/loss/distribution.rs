@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use highrank_kernels::Floats;
+
 use crate::checks::TensorChecks;
 use crate::context::Tokens;
 use crate::error::{HeadError, expect_shape};
@@ -59,7 +61,7 @@ impl Distribution {
 
     /// What its distributions for some of its tokens depend on, as constants.
     pub(super) fn of(&self, tokens: Tokens) -> Result<LikelihoodInput, HeadError> {
-        Ok((self.likelihood)(tokens)?.map(|tensor| tensor.detach()))
+        Ok((self.likelihood)(tokens)?.map(Floats::without_autodiff))
     }
 }
 

@@ -146,7 +146,7 @@ impl<B: Kernels> General<B> {
         let rows = log_probs.clone().reshape([tokens, vocab]);
         let (of_targets, mut q) = match &objective.targets {
             Targets::Model { teacher, divergence, .. } => {
-                let of_teacher = super::log_probs::log_probs(teacher);
+                let of_teacher = super::log_probs::log_probs(teacher).cast(rows.dtype());
                 let student = chunk.vocabulary.with_minus_infinity(rows.clone());
                 divergence.of_rows(student, of_teacher)
             }
