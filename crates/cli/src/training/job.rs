@@ -1,6 +1,6 @@
 //! One run, from where it is to its end, which may be another than the run was started for.
 
-use std::path::{Path, PathBuf};
+use std::path::{MAIN_SEPARATOR, Path, PathBuf};
 
 use burn::tensor::Device;
 use program::device::{self, DeviceChoice, DeviceName};
@@ -282,9 +282,17 @@ fn finish(fitted: Fitted, output: &Output, path: &str) -> Result<FinalMetrics, F
     match fitted {
         Fitted::Finished(last) => Ok(last),
         Fitted::Stopped => {
-            let line = format!("stopped and saved; to go on: {} --resume {path}", output.command);
+            let line = format!("stopped and saved; to go on: {} --resume {}", output.command, in_shell(path));
             Err(output.interrupt.end(line).into())
         }
+    }
+}
+
+/// A path as one word of a command.
+fn in_shell(path: &str) -> String {
+    match path.chars().all(|c| c.is_alphanumeric() || c == MAIN_SEPARATOR || "_-+./:".contains(c)) {
+        true => path.to_string(),
+        false => format!("'{}'", path.replace('\'', r"'\''")),
     }
 }
 
@@ -294,5 +302,23 @@ struct Listener<'a>(&'a Interrupt);
 impl TrainObserver for Listener<'_> {
     fn stop(&mut self) -> bool {
         self.0.is_noted()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_one_word_of_a_command() {
+        for (path, word) in [
+            ("runs/mos-28", "runs/mos-28"),
+            ("größe/a+b.1", "größe/a+b.1"),
+            ("my run", "'my run'"),
+            ("it's", r"'it'\''s'"),
+            ("$HOME", "'$HOME'"),
+        ] {
+            assert_eq!(in_shell(path), word);
+        }
     }
 }

@@ -104,6 +104,8 @@ fn a_sweep_over_widths_and_components_is_drawn_and_extended() {
     // More values: what is there is taken under the names that it has, and nothing of a softmax is trained again.
     let before = [time(path, "out/mos-d8-s3"), time(path, "out/softmax-d8-s3")];
     let more = line("--d-embedding 8,16 --components 2,3 --json");
+    // As of a time when no setting had several values.
+    fs::write(path.join("out/perplexities.svg"), "").unwrap();
     let listed = objects(path, &format!("{more} --dry-run"));
     let states: Vec<&str> = listed.iter().map(|run| run["state"].as_str().unwrap_or("nothing")).collect();
     assert_eq!(states, ["finished", "finished", "finished", "nothing", "finished", "nothing"]);
@@ -115,6 +117,7 @@ fn a_sweep_over_widths_and_components_is_drawn_and_extended() {
     assert_eq!(before, [time(path, "out/mos-d8-s3"), time(path, "out/softmax-d8-s3")]);
     assert_eq!(second[2]["settings"], serde_json::json!({ "d-embedding": 8, "components": 2 }));
     assert!(path.join("out/by-components.svg").is_file());
+    assert!(!path.join("out/perplexities.svg").exists());
 
     // Another text in the same folder.
     let text = read(path, "data/train.txt");
@@ -240,6 +243,15 @@ fn runs_are_listed_with_damaged_ones() {
         );
         fs::set_permissions(&shut, fs::Permissions::from_mode(0o700)).unwrap();
         fs::remove_dir(&shut).unwrap();
+
+        // Links are followed to a run alone.
+        std::os::unix::fs::symlink(path.join("all/first"), path.join("linked")).unwrap();
+        fs::create_dir(path.join("links")).unwrap();
+        fs::rename(path.join("linked"), path.join("links/linked")).unwrap();
+        std::os::unix::fs::symlink(path, path.join("links/around")).unwrap();
+        let listed = objects(path, "runs links --json");
+        assert_eq!(listed.len(), 1, "{listed:?}");
+        fs::remove_dir_all(path.join("links")).unwrap();
     }
     fs::create_dir_all(path.join("all/broken")).unwrap();
     fs::write(path.join("all/broken/config.json"), "{").unwrap();
@@ -300,6 +312,25 @@ fn an_interrupted_sweep_goes_on() {
     let outcomes = objects(path, &format!("{line} --json"));
     assert_eq!(names(&outcomes), ["mos-k2-s3", "mos-k3-s3"]);
     assert_eq!(state(&line), "finished");
+}
+
+#[test]
+#[cfg(unix)]
+fn a_sweep_that_goes_further_keeps_the_results_of_later_runs() {
+    let path = &folder();
+    let line = |heads: &str| {
+        format!(
+            "sweep {SMALL} --d-embedding 12 --heads {heads} --seeds 3,4 --out out --checkpoint-every 0.0002"
+        )
+    };
+    objects(path, &format!("{} --json", line("softmax,mos")));
+    let child = super::started(path, &line("softmax,mos,moc"));
+    wait_for(&path.join("out/moc-s4/checkpoint/state.json"));
+    crate::harness::child_signal(&child, "INT");
+    stderr(&child.wait_with_output().unwrap(), 130);
+    let kept: Vec<Value> =
+        read(path, "out/results.jsonl").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(names(&kept), ["softmax-s3", "mos-s3", "moc-s3", "softmax-s4", "mos-s4"]);
 }
 
 #[test]

@@ -96,8 +96,8 @@ impl TextConfig {
             number += 1;
             let line = std::str::from_utf8(&bytes)
                 .map_err(|_| Error::NotUtf8 { path: path.to_path_buf(), line: number })?;
-            // A byte-order mark is no part of the first word.
-            let line = if number == 1 { line.strip_prefix('\u{feff}').unwrap_or(line) } else { line };
+            // Byte-order marks are no part of the first word.
+            let line = if number == 1 { line.trim_start_matches('\u{feff}') } else { line };
             let line = match line.strip_suffix('\n') {
                 Some(line) => line.strip_suffix('\r').unwrap_or(line),
                 None => line,
@@ -182,6 +182,24 @@ mod tests {
         {
             std::fs::write(&path, text).unwrap();
             for config in [WORDS, CHARACTERS, TextConfig { lower_case: true, ..WORDS }] {
+                let mut tokens = Vec::new();
+                let each = |token: &str, _| {
+                    tokens.push(token.to_string());
+                    Ok(())
+                };
+                config.for_each(&path, each).unwrap();
+                assert_eq!(tokens, config.tokens(text), "{text:?}, {config:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn byte_order_marks_are_no_part_of_the_first_token() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("text.txt");
+        for (marks, text) in [(1, "a b"), (2, "a b"), (2, " a")] {
+            std::fs::write(&path, "\u{feff}".repeat(marks) + text).unwrap();
+            for config in [WORDS, CHARACTERS] {
                 let mut tokens = Vec::new();
                 let each = |token: &str, _| {
                     tokens.push(token.to_string());

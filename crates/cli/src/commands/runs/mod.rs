@@ -74,8 +74,9 @@ fn search(folder: &Path, paths: &mut Vec<PathBuf>) -> Result<(), Failure> {
     }
     for entry in fs::read_dir(folder).map_err(Error::io("read", folder))? {
         let entry = entry.map_err(Error::io("read", folder))?;
-        // Links are not followed, so that the search ends.
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+        // Of links those to runs alone are followed, so that the search ends.
+        let kind = entry.file_type().map_err(Error::io("read", folder))?;
+        if kind.is_dir() || kind.is_symlink() && Record::<AwdLstm>::exists(&entry.path()) {
             // The others are listed all the same.
             search(&entry.path(), paths)
                 .unwrap_or_else(|error| print_note(format_args!("left out: {error}")));

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use program::args::SET;
 use program::failure::{Failure, Incomplete};
-use program::files::{check_folder, create_folder};
+use program::files::{check_folder, create_folder, last_part};
 use program::interrupt::Interrupted;
 use program::print::{print_json, print_note};
 use program::ranks::{agree, load_in_turn, refuse};
@@ -78,6 +78,8 @@ pub fn run(args: &SweepArgs, program: &'static str, processes: &Ranks) -> Result
     let stages =
         Stages { corpus: &corpus, output: &output, rank_text: rank_text.as_ref(), process: &process };
     let (count, mut outcomes) = (plan.runs.len(), vec![]);
+    // Of a sweep that goes further, the results of runs that come later in this one.
+    let before = Outcome::read_all(&out).unwrap_or_default();
     // By the plan: early on every head has one combination of values, which would leave a picture that no other replaces.
     let is_one_a_head =
         marks::is_one_a_head(plan.runs.iter().map(|run| (run.config.model.head, &run.settings)));
@@ -93,9 +95,14 @@ pub fn run(args: &SweepArgs, program: &'static str, processes: &Ranks) -> Result
         }
         outcomes.push(outcome);
         if new || index + 1 == count {
+            let later = plan.runs.iter().zip(&folders).skip(index + 1).filter_map(|(planned, folder)| {
+                let known = before.iter().find(|known| known.run == last_part(folder))?;
+                Some(Outcome { settings: planned.settings.clone(), ..known.clone() })
+            });
+            let known: Vec<Outcome> = outcomes.iter().cloned().chain(later).collect();
             create_folder(&out)?;
-            table::save_lines(&outcomes, &out)?;
-            table::save(&merged::filled(&outcomes), &plan.axes, is_one_a_head, &out)?;
+            table::save_lines(&known, &out)?;
+            table::save(&merged::filled(&known), &plan.axes, is_one_a_head, &out)?;
         }
     }
     if !args.json {

@@ -1,10 +1,13 @@
 //! The results of a sweep as lines, as a table, and as pictures.
 
+use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use program::failure::Failure;
 use program::picture;
 use program::statistics::{grouped, mean_and_spread_text};
+use runs::Error;
 use runs::files::replace;
 use runs::text::comma_list;
 
@@ -25,21 +28,33 @@ pub fn save_lines(outcomes: &[Outcome], folder: &Path) -> Result<(), Failure> {
 }
 
 /// Writes `table.md` to `folder`, and pictures: `by-SETTING` for every setting of several numbers, or, where there is none or every head
-/// has but one combination of values in the end, `perplexities`.
+/// has but one combination of values in the end, `perplexities`. Pictures of the other kind, of the sweep as it was before it went further,
+/// are removed.
 pub fn save(outcomes: &[Outcome], axes: &[Axis], is_one_a_head: bool, folder: &Path) -> Result<(), Failure> {
     replace(&folder.join("table.md"), table(outcomes, axes).as_bytes())?;
     if outcomes.iter().all(|outcome| outcome.trained.is_none()) {
         return Ok(());
     }
     let numeric = || axes.iter().filter(|axis| axis.is_numeric());
+    let by = |axis: &Axis| folder.join(format!("by-{}", axis.flag));
     if is_one_a_head || numeric().count() == 0 {
+        numeric().try_for_each(|axis| remove(&by(axis).with_extension("svg")))?;
         return picture::save(&Marks::new(outcomes), &folder.join("perplexities"));
     }
+    remove(&folder.join("perplexities.svg"))?;
     // Early on, there may be one value yet, or none.
     for (axis, picture) in numeric().filter_map(|axis| Some((axis, AxisPicture::new(outcomes, axis)?))) {
-        picture::save(&picture, &folder.join(format!("by-{}", axis.flag)))?;
+        picture::save(&picture, &by(axis))?;
     }
     Ok(())
+}
+
+/// Removes a file if it is there.
+fn remove(path: &Path) -> Result<(), Failure> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::io("remove", path)(error).into()),
+        _ => Ok(()),
+    }
 }
 
 /// A Markdown table with one line a head and combination of values: means over seeds, with the standard deviation where there are
