@@ -170,13 +170,17 @@ impl Decoder {
         Ok(self)
     }
 
-    /// The bias with −∞ for masked rows, shape `[rows]`; `None` means 0. Without a bias a mask has the matrix's type.
-    pub(crate) fn masked_bias(&self) -> Option<Tensor<1>> {
+    /// The bias with −∞ for masked rows, shape `[rows]`; `None` means 0. Without a bias a mask has the type of sums.
+    ///
+    /// # Errors
+    /// As [`checks`](Self::checks).
+    pub(crate) fn masked_bias(&self) -> Result<Option<Tensor<1>>, HeadError> {
+        let sums = self.checks()?.sums();
         let bias = self.bias.as_ref().map(value);
-        let Some(mask) = &self.mask else { return bias };
-        let bias = bias.unwrap_or_else(|| Tensor::zeros([self.rows()], self.creation_options()));
+        let Some(mask) = &self.mask else { return Ok(bias) };
+        let bias = bias.unwrap_or_else(|| Tensor::zeros([self.rows()], (&self.device(), sums)));
         let mask = beside(mask.clone(), &bias.device());
-        Some(bias.mask_fill(mask, f64::NEG_INFINITY))
+        Ok(Some(bias.mask_fill(mask, f64::NEG_INFINITY)))
     }
 
     /// `W`.
@@ -249,7 +253,7 @@ impl Decoder {
         log_q: Option<Tensor<1>>,
     ) -> Result<Self, HeadError> {
         let matrix = self.matrix()?;
-        let bias = self.masked_bias().map(|bias| bias.select(0, words.clone()));
+        let bias = self.masked_bias()?.map(|bias| bias.select(0, words.clone()));
         let bias = match (bias, log_q) {
             (Some(bias), Some(log_q)) => Some(bias.cast(log_q.dtype()) - log_q),
             (None, Some(log_q)) => Some(-log_q),

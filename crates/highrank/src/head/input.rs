@@ -53,7 +53,7 @@ impl OutputHead {
         let input = LikelihoodInput {
             contexts,
             log_prior,
-            bias: self.decoder.masked_bias().map(Floats::from),
+            bias: self.decoder.masked_bias()?.map(Floats::from),
             weight: weight.into(),
             map: self.logit_map.function(),
             map_params: self.logit_map.packed_params().map(Floats::from),
@@ -66,8 +66,7 @@ impl OutputHead {
 
     /// The bias with −∞ for masked rows.
     pub(crate) fn bias(&self) -> Result<Option<Tensor<1>>, HeadError> {
-        self.decoder.checks()?;
-        Ok(self.decoder.masked_bias())
+        self.decoder.masked_bias()
     }
 
     /// The rows of `W` whose words have probability 0, in ascending order: masked words, by the head's mask or a bias of −∞,
