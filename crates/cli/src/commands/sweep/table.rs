@@ -38,10 +38,10 @@ pub fn save(outcomes: &[Outcome], axes: &[Axis], is_one_a_head: bool, folder: &P
     let numeric = || axes.iter().filter(|axis| axis.is_numeric());
     let by = |axis: &Axis| folder.join(format!("by-{}", axis.flag));
     if is_one_a_head || numeric().count() == 0 {
-        numeric().try_for_each(|axis| remove(&by(axis).with_extension("svg")))?;
+        numeric().try_for_each(|axis| remove(&by(axis)))?;
         return picture::save(&Marks::new(outcomes), &folder.join("perplexities"));
     }
-    remove(&folder.join("perplexities.svg"))?;
+    remove(&folder.join("perplexities"))?;
     // Early on, there may be one value yet, or none.
     for (axis, picture) in numeric().filter_map(|axis| Some((axis, AxisPicture::new(outcomes, axis)?))) {
         picture::save(&picture, &by(axis))?;
@@ -49,10 +49,11 @@ pub fn save(outcomes: &[Outcome], axes: &[Axis], is_one_a_head: bool, folder: &P
     Ok(())
 }
 
-/// Removes a file if it is there.
-fn remove(path: &Path) -> Result<(), Failure> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::io("remove", path)(error).into()),
+/// Removes the picture of a stem, if there is one.
+fn remove(stem: &Path) -> Result<(), Failure> {
+    let path = stem.with_added_extension("svg");
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::io("remove", &path)(error).into()),
         _ => Ok(()),
     }
 }
@@ -178,6 +179,11 @@ pub mod tests {
     fn results_are_written_with_their_pictures() {
         let of = |axes: &[Axis], outcomes: &[Outcome], is_one_a_head: bool| {
             let folder = tempfile::tempdir().unwrap();
+            // Of the sweep as it was before it went further.
+            let stale = if is_one_a_head { "by-lr.svg" } else { "perplexities.svg" };
+            if outcomes.iter().any(|outcome| outcome.trained.is_some()) && !axes.is_empty() {
+                fs::write(folder.path().join(stale), "").unwrap();
+            }
             save_lines(outcomes, folder.path()).unwrap();
             save(outcomes, axes, is_one_a_head, folder.path()).unwrap();
             let names = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
