@@ -3,8 +3,8 @@
 use burn::module::{Lora, Module, ModuleMapper, Param, QLora, Quantizer};
 use burn::nn::EmbeddingConfig;
 use burn::tensor::quantization::{Calibration, QuantScheme, QuantValue};
-use burn::tensor::{DType, Tensor};
-use highrank::HeadConfig;
+use burn::tensor::{DType, Device, Tensor, TensorData};
+use highrank::{HeadConfig, OutputHead};
 
 use crate::support::*;
 
@@ -31,7 +31,7 @@ fn trained<M: Module>(module: M) -> M {
 
 #[test]
 fn results_are_those_of_the_sum_and_adapters_alone_are_trained() {
-    for device in cpus().map(|device| device.autodiff()) {
+    for device in cpus().map(Device::autodiff) {
         let on = (&device, DType::F64);
         for config in every_head(VOCAB) {
             let what = format!("{config:?}, {device:?}");
@@ -58,7 +58,7 @@ fn results_are_those_of_the_sum_and_adapters_alone_are_trained() {
             for ((value, got), (_, want)) in got.into_iter().zip(want) {
                 assert_eq!(got.is_some(), want.is_some(), "{what}: {value:?}");
                 if let (Some(got), Some(want)) = (&got, &want) {
-                    let of = |data: &burn::tensor::TensorData| data.iter::<f64>().collect::<Vec<_>>();
+                    let of = |data: &TensorData| data.iter::<f64>().collect::<Vec<_>>();
                     assert_close(&of(got), &of(want), 1e-10, &what);
                     // A rank of 2, on either side.
                     assert!(value.shape().contains(&2), "{what}: {:?} is trained", value.shape());
@@ -76,7 +76,7 @@ fn an_embedding_with_lora_is_tied_to() {
     let embedding = trained(embedding);
     let head = mos(VOCAB).with_tied(true).init(&device);
     let hidden = tensor::<2>([TOKENS, HIDDEN], 1, on);
-    let of = |head: highrank::OutputHead, is_fused: bool| {
+    let of = |head: OutputHead, is_fused: bool| {
         let words = targets(TOKENS, VOCAB, &device);
         let nll = match is_fused {
             true => head.nll(hidden.clone(), words),

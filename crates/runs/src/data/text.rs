@@ -174,6 +174,16 @@ mod tests {
     const WORDS: TextConfig = TextConfig { characters: false, lower_case: false, vocab_size: None };
     const CHARACTERS: TextConfig = TextConfig { characters: true, ..WORDS };
 
+    fn tokens_of_file(config: &TextConfig, path: &Path) -> Vec<String> {
+        let mut tokens = Vec::new();
+        let each = |token: &str, _| {
+            tokens.push(token.to_string());
+            Ok(())
+        };
+        config.for_each(path, each).unwrap();
+        tokens
+    }
+
     #[test]
     fn a_file_has_the_tokens_of_its_text() {
         let folder = tempfile::tempdir().unwrap();
@@ -182,13 +192,7 @@ mod tests {
         {
             std::fs::write(&path, text).unwrap();
             for config in [WORDS, CHARACTERS, TextConfig { lower_case: true, ..WORDS }] {
-                let mut tokens = Vec::new();
-                let each = |token: &str, _| {
-                    tokens.push(token.to_string());
-                    Ok(())
-                };
-                config.for_each(&path, each).unwrap();
-                assert_eq!(tokens, config.tokens(text), "{text:?}, {config:?}");
+                assert_eq!(tokens_of_file(&config, &path), config.tokens(text), "{text:?}, {config:?}");
             }
         }
     }
@@ -200,13 +204,7 @@ mod tests {
         for (marks, text) in [(1, "a b"), (2, "a b"), (2, " a")] {
             std::fs::write(&path, "\u{feff}".repeat(marks) + text).unwrap();
             for config in [WORDS, CHARACTERS] {
-                let mut tokens = Vec::new();
-                let each = |token: &str, _| {
-                    tokens.push(token.to_string());
-                    Ok(())
-                };
-                config.for_each(&path, each).unwrap();
-                assert_eq!(tokens, config.tokens(text), "{text:?}, {config:?}");
+                assert_eq!(tokens_of_file(&config, &path), config.tokens(text), "{text:?}, {config:?}");
             }
         }
     }
