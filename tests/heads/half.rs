@@ -273,3 +273,20 @@ fn everything_else_works_in_half_precision() {
         }
     }
 }
+
+/// Logits of a half-precision head are f32.
+#[test]
+fn blocks_keep_to_the_memory_budget() {
+    for dtype in HALVES {
+        let on = (&cpu(), dtype);
+        let config = crate::support::softmax(VOCAB).with_memory_budget(Some(2 * VOCAB * size_of::<f32>()));
+        let head = head(&config, on);
+        let hidden = || tensor::<2>([7, EMBEDDING], 1, on);
+        for blocks in
+            [head.logit_blocks(hidden()).collect::<Vec<_>>(), head.log_prob_blocks(hidden()).collect()]
+        {
+            let rows: Vec<usize> = blocks.iter().map(|block| block.dims()[0]).collect();
+            assert_eq!(rows, [2, 2, 2, 1], "{dtype:?}");
+        }
+    }
+}

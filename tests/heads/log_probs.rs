@@ -267,6 +267,13 @@ fn a_teacher_of_another_float_type_and_checkpointing_strategy_is_a_constant() {
             assert_close(&values(got.clone()), &values(want.clone()), 1e-6, &what);
             let got = all_gradients(&head, &fused, got);
             assert_close(&got, &all_gradients(&head, &formula, want), 1e-6, &what);
+
+            let options =
+                LossOptions::new().with_distillation(teacher.distribution(seen.clone()), divergence);
+            let options = options.with_ignore_index(0).with_reduction(Reduction::Sum);
+            let nothing = Tensor::<1, Int>::zeros([TOKENS], &learns);
+            let made = head.loss_with(state(), nothing, &options).value;
+            assert_eq!(values(made), [0.0], "{what}: all ignored");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Heads with LoRA, as `Module::apply_lora` leaves them: what is read is `W + a·b`, and `a` and `b` alone are trained.
 
 use burn::module::{Lora, Module, ModuleMapper, Param, QLora, Quantizer};
-use burn::nn::EmbeddingConfig;
+use burn::nn::{EmbeddingConfig, LinearConfig};
 use burn::tensor::quantization::{Calibration, QuantScheme, QuantValue};
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use highrank::{HeadConfig, OutputHead};
@@ -104,4 +104,13 @@ fn a_quantised_decoder_takes_adapters() {
     let gradients = head.loss(state(), targets(TOKENS, 16, &device)).backward();
     let adapter = head.decoder.weight.as_ref().unwrap().adapter().unwrap();
     assert!(adapter.b.val().grad(&gradients).is_some());
+}
+
+#[test]
+fn a_layer_with_lora_makes_a_decoder_that_is_trained_if_its_base_is() {
+    let layer = || LinearConfig::new(EMBEDDING, VOCAB).init(&ad()).apply_lora(Lora::new(2, 3.0));
+    for (layer, is_trained) in [(layer(), false), (layer().unfreeze(), true)] {
+        let head = OutputHead::from(layer);
+        assert_eq!(head.decoder.weight.as_ref().unwrap().val().is_require_grad(), is_trained);
+    }
 }

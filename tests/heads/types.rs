@@ -1,6 +1,6 @@
 //! Words and weights of other types than the head's.
 
-use burn::module::Param;
+use burn::module::{Module, ModuleMapper, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{DType, Int, Tensor};
 use highrank::logit_map::LogitMap;
@@ -168,5 +168,42 @@ fn tails_of_fewer_digits_than_the_head_are_refused() {
         let made = head.try_loss_with(state, targets(TOKENS, 12, &device), &LossOptions::new());
         let error = HeadError::FloatType { what: "a tail's decoder", got: DType::F32, sums: DType::F64 };
         assert_eq!(made.err(), refused.then_some(error), "{dtype:?}");
+    }
+}
+
+/// LoRA may have another float type in some of the layers.
+#[test]
+fn a_layer_of_contexts_may_be_of_a_shorter_type_than_the_head() {
+    struct Shorten<'a> {
+        number: usize,
+        shortened: usize,
+        kept: &'a Param<Tensor<2>>,
+        back: bool,
+    }
+    impl ModuleMapper for Shorten<'_> {
+        fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+            self.number += 1;
+            if self.number - 1 != self.shortened || param.id == self.kept.id {
+                return param;
+            }
+            param.map(|value| {
+                let short = value.detach().cast(DType::F32);
+                let value = if self.back { short.cast(DType::F64) } else { short };
+                value.detach().require_grad()
+            })
+        }
+    }
+    let on = (&ad(), DType::F64);
+    for config in all_heads(VOCAB) {
+        let head = head(&config, on);
+        let hidden = tensor::<2>([TOKENS, config.d_hidden], 1, on);
+        let decoder = head.decoder.weight.clone().unwrap();
+        for shortened in 0..parameters(&head, None).len() {
+            let [got, want] = [false, true].map(|back| {
+                let head = head.clone().map(&mut Shorten { number: 0, shortened, kept: &decoder, back });
+                results(&head, hidden.clone())
+            });
+            assert_close(&got, &want, 1e-6, &format!("{config:?}, parameter {shortened}"));
+        }
     }
 }

@@ -43,9 +43,10 @@ pub(crate) fn in_context<const D: usize, K: Autodiff>(tensor: Tensor<D, K>, devi
     }
 }
 
-/// Whether the parameter is trained, on a device without autodiff too, where only training mode shows it.
+/// Whether the parameter is trained, on a device without autodiff too, where only training mode shows it. Under LoRA, whether its base
+/// is: the sum is no leaf.
 pub(crate) fn is_trained<const D: usize>(param: &Param<Tensor<D>>) -> bool {
-    param.clone().train().val().is_require_grad()
+    param.clone().train().base().is_require_grad()
 }
 
 /// The parameter with what `change` makes of its value, as a leaf of its own that is trained if it was. The id stays.

@@ -10,7 +10,7 @@ use super::testing::{assert_close, integers, on_threads, primitive, spread, valu
 use crate::likelihood::{LikelihoodKernels, portable};
 use crate::ops::{
     ContextSource, GatedArgs, GatedInputs, Gradients, LikelihoodInput, LogitMapConfig, Objective, PerInput,
-    Prediction, Scores, Targets, Wanted,
+    Prediction, Scores, Targets, Wanted, wide,
 };
 
 /// N, S, V, d and G: single ones, rows that no vector fills, gates of all words, and chunks that do not divide the tokens.
@@ -55,7 +55,7 @@ fn input([tokens, words, vocab, d, gate]: [usize; 5], dtype: DType, precision: P
         map,
         map_params: None,
         temperature: 0.75,
-        chunk_bytes: 3 * vocab.max(3 * words) * dtype.size(),
+        chunk_bytes: 3 * vocab.max(3 * words) * wide(dtype).size(),
         precision,
     }
 }

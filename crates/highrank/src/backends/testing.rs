@@ -5,7 +5,7 @@ use burn::tensor::{DType, Device, Tensor, TensorData};
 use highrank_kernels::{Floats, Ints, Precision};
 use rayon::ThreadPoolBuilder;
 
-use crate::ops::{Activation, ContextSource, LatentArgs, LatentMask, LikelihoodInput, LogitMapConfig};
+use crate::ops::{Activation, ContextSource, LatentArgs, LatentMask, LikelihoodInput, LogitMapConfig, wide};
 
 /// Multiples of 1/512 in about ±1 times `scale`, a power of 2: numbers that every float type but the shortest has.
 pub(super) fn tensor<const D: usize>(
@@ -153,7 +153,7 @@ impl Model {
             map,
             map_params: (map.num_params() > 0).then(|| tensor([map.num_params()], 5, 1.0, dtype)),
             temperature: self.temperature,
-            chunk_bytes: self.chunk * components * vocab * dtype.size().max(4),
+            chunk_bytes: self.chunk * components * vocab * wide(dtype).size(),
             precision,
         }
     }

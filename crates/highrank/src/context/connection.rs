@@ -2,7 +2,7 @@
 
 use burn::module::{Content, Initializer, Module};
 use burn::nn::{Linear, LinearConfig};
-use burn::tensor::Device;
+use burn::tensor::{DType, Device};
 use highrank_kernels::{Floats, Precision};
 use serde::{Deserialize, Serialize};
 
@@ -220,7 +220,11 @@ impl ContextKind<Self> for DirectOutputConnection {
                 precision,
             })
         };
-        let latent = Floats::cat(connection.latents.iter().map(of_layer).collect(), 1);
+        let latents: Vec<Floats> = connection.latents.iter().map(of_layer).collect();
+        // LoRA may have another float type in one of the layers.
+        let is_double = latents.iter().any(|latent| latent.dtype() == DType::F64);
+        let dtype = if is_double { DType::F64 } else { DType::F32 };
+        let latent = Floats::cat(latents.into_iter().map(|latent| latent.cast(dtype)).collect(), 1);
         let contexts = latent.reshape([count * components, d]);
         Contexts {
             contexts: ContextSource::Given(contexts),

@@ -183,7 +183,8 @@ impl ContextKind<Self> for Mixtape {
         let ([rows, d_gate], tokens) = (vectors.dims(), base.shape()[0]);
         let [of_frequent, shared] = [0..rows - 1, rows - 1..rows];
         let vector = vectors.clone().rows(shared.clone()).cast(dtype);
-        let of_features = features.clone().reshape([tokens * GATES, d_gate]);
+        // LoRA may have another float type in one of the layers.
+        let of_features = features.clone().cast(dtype).reshape([tokens * GATES, d_gate]);
         let logits = path.product(of_features, vector.transpose(), precision);
         let logits = logits.reshape([tokens, GATES]) + base.clone() + bias.clone().rows(shared).cast(dtype);
         let prior = leaves(logits);

@@ -189,7 +189,7 @@ impl HeadConfig {
     /// choices made here, see [`ContextConfig::Mixtape`] for others.
     ///
     /// Words are to be numbered by frequency, the most frequent first. Under [`with_adaptive`](Self::with_adaptive) the words with a
-    /// gate have to be fewer than those of its first cluster.
+    /// gate have to be fewer than the head cluster's: the first cutoff, and one for each cluster.
     pub fn mixtape(d_hidden: usize, d_embedding: usize, vocab: usize) -> Self {
         let context = ContextConfig::Mixtape(MixtapeConfig::new(vocab / 20, MIXTAPE_GATE));
         Self::new(d_hidden, d_embedding, vocab).with_context(context)

@@ -31,7 +31,7 @@
 //! Log space throughout: no epsilon, and no exponential from which a number near its maximum has not been subtracted.
 //!
 //! # Backends
-//! A call runs on the device of its tensors. Flex and the CubeCL backends have native kernels, NdArray the [portable]
+//! A call runs on the device of its tensors. Flex, WebGPU and CUDA have native kernels, NdArray the [portable]
 //! bodies, and on all three the backward pass is written by hand. On any other backend that Burn was built with, the portable
 //! bodies are composed of Burn's differentiable operations; autodiff then keeps the logits of all tokens.
 

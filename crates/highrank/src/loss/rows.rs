@@ -64,7 +64,8 @@ impl ScoredRows {
         match &self.blank {
             None => rows,
             Some(blank) => {
-                let blank = blank.clone().unsqueeze_dim::<2>(1).expand(rows.dims());
+                // A teacher's rows may have another checkpointing strategy than the targets, from which these come.
+                let blank = blank.clone().without_autodiff().unsqueeze_dim::<2>(1).expand(rows.dims());
                 rows.mask_fill(blank, 0)
             }
         }

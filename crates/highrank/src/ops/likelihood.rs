@@ -123,14 +123,18 @@ impl<B: Backend> LikelihoodInput<Floats<B>> {
         self.map(|tensor| tensor.cast(dtype))
     }
 
+    /// Numbers in [`chunk_bytes`](Self::chunk_bytes), whatever the type of the decoder: logits are in that of the sums.
+    pub fn chunk_numbers(&self) -> usize {
+        self.chunk_bytes / self.wide().size()
+    }
+
     /// Tokens in a chunk: as many as fit [`chunk_bytes`](Self::chunk_bytes), at least one.
     pub fn chunk_tokens(&self) -> usize {
         let logits = match &self.contexts {
             ContextSource::Gated(args) => self.vocab().max(GATES * args.words()),
             _ => self.components() * self.vocab(),
         };
-        let token_bytes = logits * self.weight.dtype().size();
-        (self.chunk_bytes / token_bytes.max(1)).max(1)
+        (self.chunk_numbers() / logits.max(1)).max(1)
     }
 
     /// Tokens whose contexts exist at a time: all where they are given, otherwise as many whole chunks as
@@ -140,9 +144,8 @@ impl<B: Backend> LikelihoodInput<Floats<B>> {
             ContextSource::Given(_) => self.tokens(),
             ContextSource::Gated(_) => self.chunk_tokens(),
             ContextSource::Latent(args) => {
-                let token_bytes = 2 * args.weight.shape()[1] * self.weight.dtype().size();
-                let chunk = self.chunk_tokens();
-                (self.chunk_bytes / 2 / token_bytes.max(1)).max(chunk) / chunk * chunk
+                let (numbers, chunk) = (2 * args.weight.shape()[1], self.chunk_tokens());
+                (self.chunk_numbers() / 2 / numbers.max(1)).max(chunk) / chunk * chunk
             }
         }
     }

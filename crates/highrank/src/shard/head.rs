@@ -120,7 +120,7 @@ impl OutputHead {
             return unsupported(context, "its words have gates of their own: use a mixture of softmaxes");
         }
         if !has_kernels(self.decoder.device().as_dispatch()) {
-            return unsupported("a backward pass on this device", "use Flex, NdArray or a CubeCL backend");
+            return unsupported("a backward pass on this device", "use Flex, NdArray, WebGPU or CUDA");
         }
         Ok(())
     }

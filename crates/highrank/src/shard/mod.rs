@@ -31,7 +31,7 @@
 //! A loss takes four matrix products with the rank's rows, as one by token does; label smoothing takes four more, statistics one.
 //! The contexts of all tokens, `[N·K, d]`, are stored.
 //!
-//! On Flex both sweeps are native. On CubeCL backends and NdArray the first is composed of Burn's operations, with a backward pass
+//! On Flex both sweeps are native. On WebGPU, CUDA and NdArray the first is composed of Burn's operations, with a backward pass
 //! written by hand; on other devices a backward pass has no exchange, so [`OutputHead::shard`](crate::OutputHead::shard) refuses
 //! them.
 //!

@@ -475,8 +475,7 @@ impl Sweep {
     }
 }
 
-/// The input with all that the kernels read themselves in f32. Memory for its chunks is that of logits in f32, whatever the
-/// type of the weight.
+/// The input with all that the kernels read themselves in f32.
 ///
 /// # Panics
 /// If a tensor's shape is not what the others' say.
@@ -502,7 +501,6 @@ fn as_read(input: &LikelihoodInput<Floats<CubeBackend>>) -> LikelihoodInput<Floa
         bias: wide(&input.bias).map(|x| checked(x, "bias", [input.vocab()])),
         map_params: wide(&input.map_params)
             .map(|x| checked(x, "parameters of the logit map", [input.map.num_params()])),
-        chunk_bytes: input.chunk_bytes / DType::F32.size() * input.weight.dtype().size(),
         ..input.clone()
     }
 }

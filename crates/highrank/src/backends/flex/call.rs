@@ -32,8 +32,7 @@ pub(super) fn as_read(input: LikelihoodInput<Floats<Flex>>) -> LikelihoodInput<F
         log_prior: input.log_prior.map(wide),
         bias: input.bias.map(wide),
         map_params: input.map_params.map(wide),
-        // A chunk's tokens are counted in numbers of the decoder's type, but their logits are sums.
-        chunk_bytes: input.chunk_bytes / sums.size() * weight.dtype().size(),
+        chunk_bytes: input.chunk_bytes,
         weight,
         map: input.map,
         temperature: input.temperature,
@@ -79,7 +78,7 @@ impl<'a, T: Real> Call<'a, T> {
             [] => [input.chunk_tokens(), input.block_tokens()],
             // Each token's contexts are more than what becomes of them.
             _ => {
-                let numbers = input.chunk_bytes / input.weight.dtype().size();
+                let numbers = input.chunk_numbers();
                 let block = (numbers / 2 / (components * d).max(1)).max(1);
                 [(numbers / vocab.max(1)).clamp(1, block), block]
             }

@@ -64,8 +64,7 @@ impl<T: Real> FewDimensions<T> {
             && precision == Precision::Full
             && !matches!(input.contexts, ContextSource::Gated(_))
             && tokens >= 2 * threads
-            // As many numbers as a chunk has, which is counted in the decoder's type.
-            && needed <= input.chunk_bytes / input.weight.dtype().size();
+            && needed <= input.chunk_numbers();
         if !is_faster {
             return None;
         }

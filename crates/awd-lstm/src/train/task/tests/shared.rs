@@ -16,7 +16,8 @@ fn check(shape: (usize, usize), model: &ModelConfig, config: &TrainConfig, whole
     assert_eq!(rows.clone().sum::<usize>(), model.vocab, "{what}");
     assert!(rows.max().unwrap() <= model.vocab.div_ceil(shape.1), "{what}");
     let far = distance(&all[0].model, &whole.model);
-    assert!(far < 1e-5, "{what}: weights differ by {far}");
+    // A logit beside a PLIF's knot may round to its other side: with one thread, one weight differs by 2e-5.
+    assert!(far < 5e-5, "{what}: weights differ by {far}");
     let (expected, first) = (whole.last(), all[0].last());
     for (rank, end) in all.iter().enumerate() {
         let got = end.last();
