@@ -3,8 +3,8 @@
 #
 #   scripts/transformers.sh STAGE TEXT OUT [WIDTH]
 #
-# TEXT is a folder with train.txt, valid.txt and test.txt. Runs go to OUT/runs, one line of results each to OUT/STAGE.jsonl. What is
-# done is not done again, and a run that was stopped goes on. Stages:
+# TEXT is a folder with train.txt, valid.txt and test.txt. What is made of it goes to a folder of its name in OUT: runs to `runs`, one line
+# of results each to STAGE.jsonl. What is done is not done again, and a run that was stopped goes on. Stages:
 #   search    every head with each of some learning rates, 1,000 steps
 #   heads     every head with the rate that did best for it there, 3,000 steps, three other seeds
 #   causes    mixtures that differ in one thing, with the rate of mos, 3,000 steps, one seed
@@ -20,8 +20,9 @@ fail() {
     exit 2
 }
 [ $# -ge 3 ] || fail "expected STAGE TEXT OUT [WIDTH], as in: scripts/transformers.sh search ptb runs/transformers 64"
-stage=$1 text=$2 out=$3 width=${4:-64}
+stage=$1 text=$2 width=${4:-64}
 text_name=$(basename "$text")
+out=$3/$text_name
 highrank=${HIGHRANK:-${CARGO_TARGET_DIR:-target}/release/highrank}
 steps=${STEPS:-3000}
 case $stage in

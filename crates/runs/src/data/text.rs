@@ -96,8 +96,9 @@ impl TextConfig {
             number += 1;
             let line = std::str::from_utf8(&bytes)
                 .map_err(|_| Error::NotUtf8 { path: path.to_path_buf(), line: number })?;
-            // Byte-order marks are no part of the first word.
-            let line = if number == 1 { line.trim_start_matches('\u{feff}') } else { line };
+            // Byte-order marks are no part of the first word, even behind blanks.
+            let is_mark = |c: char| c == '\u{feff}' || (!self.characters && c.is_whitespace());
+            let line = if number == 1 { line.trim_start_matches(is_mark) } else { line };
             let line = match line.strip_suffix('\n') {
                 Some(line) => line.strip_suffix('\r').unwrap_or(line),
                 None => line,
@@ -207,6 +208,8 @@ mod tests {
                 assert_eq!(tokens_of_file(&config, &path), config.tokens(text), "{text:?}, {config:?}");
             }
         }
+        std::fs::write(&path, " \u{feff} a\nb").unwrap();
+        assert_eq!(tokens_of_file(&WORDS, &path), WORDS.tokens("a\nb"));
     }
 
     #[test]

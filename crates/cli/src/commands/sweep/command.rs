@@ -78,7 +78,7 @@ pub fn run(args: &SweepArgs, program: &'static str, processes: &Ranks) -> Result
     let stages =
         Stages { corpus: &corpus, output: &output, rank_text: rank_text.as_ref(), process: &process };
     let (count, mut outcomes) = (plan.runs.len(), vec![]);
-    // Of a sweep that goes further, the results of runs that come later in this one.
+    // Of a sweep that goes further, the results of runs that come later in this one, if they are at their end.
     let before = Outcome::read_all(&out).unwrap_or_default();
     // By the plan: early on every head has one combination of values, which would leave a picture that no other replaces.
     let is_one_a_head =
@@ -96,8 +96,12 @@ pub fn run(args: &SweepArgs, program: &'static str, processes: &Ranks) -> Result
         outcomes.push(outcome);
         if new || index + 1 == count {
             let later = plan.runs.iter().zip(&folders).skip(index + 1).filter_map(|(planned, folder)| {
-                let known = before.iter().find(|known| known.run == last_part(folder))?;
-                Some(Outcome { settings: planned.settings.clone(), ..known.clone() })
+                let state = Record::read(folder).ok()?.state;
+                let is_ended = matches!(state, RunState::Finished | RunState::Diverged);
+                let known = before.iter().find(|known| is_ended && known.run == last_part(folder))?;
+                let contexts = rank_text.as_ref().map(|text| text.contexts());
+                let rank = known.rank.clone().filter(|rank| Some(rank.rank_contexts) == contexts);
+                Some(Outcome { settings: planned.settings.clone(), rank, ..known.clone() })
             });
             let known: Vec<Outcome> = outcomes.iter().cloned().chain(later).collect();
             create_folder(&out)?;

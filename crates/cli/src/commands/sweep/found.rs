@@ -20,13 +20,17 @@ pub fn finetuned(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// Checks that a sweep may be put into the folder `out`: it is that of a sweep, or holds nothing but runs.
+/// Checks that a sweep may be put into the folder `out`: it is that of a sweep, holds nothing, or holds runs and nothing that a sweep
+/// writes beside them.
 pub fn check_out(out: &Path) -> Result<(), Failure> {
     if out.join(RESULTS).is_file() {
         return Ok(());
     }
+    let has_runs = !present(out)?.is_empty();
+    let is_written = |name: &str| name == "table.md" || name.ends_with(".svg");
     // A run that was cut off as it began has its lock alone.
-    check_folder(out, |name| out.join(name).join("lock").is_file() || Record::exists(&out.join(name)))
+    let is_run = |name: &str| out.join(name).join("lock").is_file() || Record::exists(&out.join(name));
+    check_folder(out, |name| is_run(name) || (has_runs && !is_written(name)))
 }
 
 /// Checks that all results in the folder `out` are of runs in these folders: a sweep writes the results of its own runs alone.

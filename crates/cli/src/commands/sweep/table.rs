@@ -38,10 +38,11 @@ pub fn save(outcomes: &[Outcome], axes: &[Axis], is_one_a_head: bool, folder: &P
     let numeric = || axes.iter().filter(|axis| axis.is_numeric());
     let by = |axis: &Axis| folder.join(format!("by-{}", axis.flag));
     if is_one_a_head || numeric().count() == 0 {
-        numeric().try_for_each(|axis| remove(&by(axis)))?;
+        axes.iter().try_for_each(|axis| remove(&by(axis)))?;
         return picture::save(&Marks::new(outcomes), &folder.join("perplexities"));
     }
     remove(&folder.join("perplexities"))?;
+    axes.iter().filter(|axis| !axis.is_numeric()).try_for_each(|axis| remove(&by(axis)))?;
     // Early on, there may be one value yet, or none.
     for (axis, picture) in numeric().filter_map(|axis| Some((axis, AxisPicture::new(outcomes, axis)?))) {
         picture::save(&picture, &by(axis))?;
@@ -182,7 +183,9 @@ pub mod tests {
             // Of the sweep as it was before it went further.
             let stale = if is_one_a_head { "by-lr.svg" } else { "perplexities.svg" };
             if outcomes.iter().any(|outcome| outcome.trained.is_some()) && !axes.is_empty() {
-                fs::write(folder.path().join(stale), "").unwrap();
+                for name in [stale, "by-precision.svg"] {
+                    fs::write(folder.path().join(name), "").unwrap();
+                }
             }
             save_lines(outcomes, folder.path()).unwrap();
             save(outcomes, axes, is_one_a_head, folder.path()).unwrap();
