@@ -70,7 +70,13 @@ unpack() {
         echo "error: \`$dir/programs.tar.xz\` does not exist: scripts/gpu_bench.sh build makes it" >&2
         exit 2
     }
-    [ -e "$dir/golden" ] || xz --decompress --stdout "$dir/programs.tar.xz" | tar --extract --directory "$dir"
+    [ -f "$dir/programs.tar.xz" ] || return 0
+    # Of which archive they are.
+    local archive
+    archive=$(cksum <"$dir/programs.tar.xz")
+    [ ! -e "$dir/golden" ] || [ "$(cat "$dir/unpacked" 2>/dev/null)" != "$archive" ] || return 0
+    xz --decompress --stdout "$dir/programs.tar.xz" | tar --extract --directory "$dir"
+    echo "$archive" >"$dir/unpacked"
 }
 
 # One of the programs, with its arguments.

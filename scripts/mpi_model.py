@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The time of a training step shared by N ranks, measured here and extrapolated.
 
-  mpi_model.py measure --program target/release/examples/ptb_mos --out constants.json    1, 2 and 4 ranks on this machine
-  mpi_model.py predict [--constants constants.json]                                      8 to 1024 ranks, as a table
+  mpi_model.py measure --program target/release/highrank --out constants.json    1, 2 and 4 ranks; a program built with --features mpi
+  mpi_model.py predict [--constants constants.json]                              8 to 1024 ranks, as a table
 
 A step of batch B takes, with c = ceil(B / N) columns a rank,
 
@@ -166,7 +166,7 @@ def main():
     m.add_argument("--steps", type=int, default=24)
     m.add_argument("--out")
     p = commands.add_parser("predict")
-    p.add_argument("--constants", required=True)
+    p.add_argument("--constants", default="constants.json")
     p.add_argument("--bf16", action="store_true", help="as with --reduce-precision bf16")
     p.add_argument("--faster", type=float, default=1.0, help="how many times faster than one core here a rank computes")
     o = parser.parse_args()

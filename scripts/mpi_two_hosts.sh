@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs a program as two ranks in two network namespaces, as if on two machines:
 #
-#   scripts/mpi_two_hosts.sh target/release/examples/ptb_mos train --data ptb --preset small --epochs 1 --out runs/two-hosts
+#   scripts/mpi_two_hosts.sh target/release/highrank train ptb --preset small --epochs 1 --out runs/two-hosts    # built with --features mpi
 #
 # The namespaces are joined by a line of RATE (default 1gbit) with a delay of DELAY milliseconds (1) each way: a veth pair with
 # `tc netem`, or, where the kernel has no netem, two tap devices with a relay between them that delays and paces frames, which takes a
@@ -10,7 +10,7 @@
 set -euo pipefail
 rate=${RATE:-1gbit} delay=${DELAY:-1} ranks=${RANKS:-1} threads=${THREADS:-1}
 if [ $# -eq 0 ] || [ "$(id -u)" != 0 ]; then
-    echo "error: expected a program with its arguments, as root: scripts/mpi_two_hosts.sh target/release/examples/ptb_mos train ..." >&2
+    echo "error: expected a program with its arguments, as root: scripts/mpi_two_hosts.sh target/release/highrank train ..." >&2
     exit 2
 fi
 a=mpi-a-$$ b=mpi-b-$$ work=$(mktemp -d) relay=

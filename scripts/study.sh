@@ -36,12 +36,18 @@ program=${PROGRAM:-${CARGO_TARGET_DIR:-$root/target}/release/examples/ptb_mos}
 command -v flock > /dev/null || fail "\`flock\` is not there: it is a part of util-linux"
 export RAYON_NUM_THREADS=${THREADS:-1}
 read -ra extra <<< "${EXTRA:-}"
+# What the runs of a finished folder were made of.
+made="$(cksum < "$data/train.txt") ${PRECISION:-}"
 
 # once NAME COMMAND...: a command whose output goes to the folder NAME, unless it is done or another process has it.
 once() {
     local folder=$out/$1
     mkdir -p "$folder"
-    [ ! -f "$folder/done" ] || return 0
+    if [ -f "$folder/done" ]; then
+        [ ! -s "$folder/done" ] || [ "$(< "$folder/done")" = "$made" ] ||
+            fail "\`$folder\` is of another text or PRECISION: choose another OUT"
+        return 0
+    fi
     (
         flock -n 9 || exit 0
         echo "$(date +%T) $folder" >&2
@@ -50,7 +56,7 @@ once() {
             echo "error: $folder: $(tail -1 "$folder/log.txt" | sed 's/^error: //')" >&2
             exit "$status"
         }
-        touch "$folder/done"
+        echo "$made" > "$folder/done"
     ) 9> "$folder/lock"
 }
 # cell NAME FILE OPTIONS...: the sweep of studies/settings/FILE.toml in the folder NAME; options replace those of the file.
@@ -84,16 +90,18 @@ components() { files components components; }
 start() { files start "parameters heads"; }
 letters() { files letters "seeds heads"; }
 
-# look NAME COMMAND OPTIONS...: what a command finds, as JSON lines in OUT/found/NAME.jsonl, unless it is there.
+# look NAME COMMAND OPTIONS...: what a command finds, as JSON lines in OUT/found/NAME.jsonl, unless it is there by the same command.
 look() {
-    local file=$out/found/$1.jsonl
-    [ ! -f "$file" ] || return 0
+    local file=$out/found/$1.jsonl command="${*:2}"
+    there() { [ -f "$file" ] && [ "$(cat "$file.command" 2> /dev/null)" = "$command" ]; }
+    ! there || return 0
     mkdir -p "$out/found"
     (
         # Another process may be at it, or may have ended meanwhile.
-        flock -n 9 && [ ! -f "$file" ] || exit 0
+        flock -n 9 && ! there || exit 0
         echo "$(date +%T) $file" >&2
         "$program" "${@:2}" --json > "$file.part"
+        echo "$command" > "$file.command"
         mv "$file.part" "$file"
     ) 9> "$file.lock"
 }
@@ -110,8 +118,8 @@ lost() { look "gradient-loss$1" gradient-loss --run "${@:2}" --tokens 10000 --da
 found() {
     local head run models=() ordered=() missing=() plifs split
     for head in softmax moc sigsoftmax plif mos mos-plif doc mixtape adaptive; do
-        for run in "$out"/{"sizes/1200000-$head",later/11,later-ordered/11}/"$head-s11-finetuned"; do [ ! -d "$run" ] || break; done
-        [ -d "$run" ] || { missing+=("$head"); continue; }
+        for run in "$out"/{"sizes/1200000-$head",later/11,later-ordered/11}/"$head-s11-finetuned"; do [ ! -f "${run%/*}/done" ] || break; done
+        [ -f "${run%/*}/done" ] || { missing+=("$head"); continue; }
         as_head "$out/models" "$head" "$run"
         if [[ $run == "$out"/later-ordered/* ]]; then ordered+=("$out/models/$head"); else models+=("$out/models/$head"); fi
     done
@@ -173,6 +181,7 @@ further() { once "$1" averaged_anew "$out/$1/run" "${@:2}"; }
 tuned_model() {
     local run=$out/tuned-$size/$1-$2/$1-s$2-finetuned
     [ -d "$run" ] || fail "\`$run\` is not there: the part tuned comes first"
+    [ -f "${run%/*}/done" ] || fail "\`${run%/*}\` is not finished: the part tuned comes first"
     echo "$run"
 }
 # What a search of few epochs chooses, a high rate and next to no dropout, need not suit many: the softmax averaged again at the preset's
@@ -207,7 +216,11 @@ falling() {
         for head in mos softmax; do
             run=$(tuned_model "$head" "$seed")
             again=$out/again-$size/$head-$seed
-            [ ! -f "$again/done" ] || run=$again/run
+            # Not from what came before, where another process is at it.
+            if [ -d "$again" ]; then
+                [ -f "$again/done" ] || continue
+                run=$again/run
+            fi
             fall "falling-$size/$head-$seed" "$run" "$epochs"
         done
     done

@@ -55,7 +55,7 @@ head_of() {
 cell() {
     local name=$1 lr=$2 seed=$3 steps=$4 from=${5:+$trained}
     local key="$stage-$width-$name-$lr-$seed"
-    [ "$stage" != time ] || key+="-$steps"
+    [ "$stage" = search ] || key+="-$steps"
     local run="$out/runs/$key" line="$out/runs/$key.json" options of=$parameters
     # A matrix of its own.
     [ "${name%-untied}" = "$name" ] || of=$((parameters + words * width))
@@ -108,11 +108,11 @@ rates=${RATES:-$rates}
 words=$(tr -s ' ' '\n' <"$text/train.txt" | sort -u | wc -l)
 case $text_name in ptb) ;; *) parameters=$((parameters + (words - 10000) * (width + 1))) ;; esac
 
-# Its rate, half of it, and the run of `heads` with seed 28.
+# Its rate, half of it, and the run of `heads` with seed 28 and as many steps.
 softmax() {
     lr=$(best_rate softmax) || exit 2
     half=$(awk "BEGIN { print $lr / 2 }")
-    trained=$out/runs/heads-$width-softmax-$lr-28
+    trained=$out/runs/heads-$width-softmax-$lr-28-$steps
 }
 
 heads=${HEADS:-softmax plif moc facets-1 facets-2 mos multi-facet}

@@ -141,6 +141,9 @@ fn the_study_refuses_what_it_cannot_do() {
         fs::write(path.join("done").join(cell).join("done"), "").unwrap();
     }
     assert_eq!(started(&["data", "done", "later"]), 0);
+    fs::write(path.join("done/later/12/done"), "made of another text").unwrap();
+    let errors = stderr(&study(path, &["data", "done", "later"], &[]), 2);
+    assert!(errors.contains("`done/later/12` is of another text or PRECISION"), "{errors}");
 }
 
 #[cfg(unix)]
@@ -238,6 +241,7 @@ fn the_study_averages_again() {
         for seed in 11..14 {
             let tuned = format!("--seeds {seed} --out out/tuned-500000/{head}-{seed}");
             objects(path, &format!("{sweep} --lr 30 --finetune 1 --dropout-output 0.1 --json {tuned}"));
+            fs::write(path.join(format!("out/tuned-500000/{head}-{seed}/done")), "").unwrap();
         }
     }
     let started = |part: &str| {
