@@ -4,7 +4,9 @@ use burn::module::{Module, ModuleMapper, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{DType, Int, Tensor};
 use highrank::logit_map::LogitMap;
-use highrank::{AdaptiveConfig, HeadConfig, HeadError, LogProbOptions, LossOptions, Reduction};
+use highrank::{AdaptiveConfig, HeadConfig, HeadError, LogProbOptions, LossOptions, Reduction, Sampling};
+use rand::SeedableRng;
+use rand_pcg::Pcg64;
 
 use crate::support::*;
 
@@ -165,9 +167,21 @@ fn tails_of_fewer_digits_than_the_head_are_refused() {
         let matrix = Param::from_tensor(tensor::<2>([rows, 8], 2, (&device, dtype)));
         let head = config.init(&device).tied_to(&matrix);
         let state = tensor::<2>([TOKENS, 8], 1, (&device, DType::BF16));
-        let made = head.try_loss_with(state, targets(TOKENS, 12, &device), &LossOptions::new());
+        let made = head.try_loss_with(state.clone(), targets(TOKENS, 12, &device), &LossOptions::new());
         let error = HeadError::FloatType { what: "a tail's decoder", got: DType::F32, sums: DType::F64 };
-        assert_eq!(made.err(), refused.then_some(error), "{dtype:?}");
+        assert_eq!(made.err(), refused.then(|| error.clone()), "{dtype:?}");
+        if refused {
+            let sampling = Sampling::new();
+            let drawn = head.sample::<2, 1>(state.clone(), &sampling, &mut Pcg64::seed_from_u64(1));
+            assert_eq!(drawn.err(), Some(error.clone()));
+            for forward in [true, false] {
+                let predict = || match forward {
+                    true => drop(head.forward::<2>(state.clone())),
+                    false => drop(head.top_k::<2>(state.clone(), 1)),
+                };
+                assert!(panic_of(predict).contains(&error.to_string()));
+            }
+        }
     }
 }
 

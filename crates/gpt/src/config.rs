@@ -99,8 +99,8 @@ impl GptConfig {
         Ok(head.validate()?)
     }
 
-    /// Creates the model: weights normal with a spread of 0.02, those of the embedding with `0.5/√d`, the head's own layers as
-    /// its configuration says.
+    /// Creates the model: weights normal with a spread of 0.02, those of the embedding with `0.5/√d`. Layers between two widths start as
+    /// Burn's linear layers do, facets and the head's own layers as their configurations say.
     ///
     /// # Errors
     /// As [`validate`](Self::validate).

@@ -41,7 +41,9 @@ const NESTED_KEYS: [&str; 3] = ["state_dict", "model_state_dict", "model"];
 
 /// Whether `bytes` start as a file of `torch.save` does.
 pub(super) fn is_pytorch(bytes: &[u8]) -> bool {
-    bytes.starts_with(b"PK\x03\x04") || bytes.starts_with(&LEGACY_MAGIC[..2])
+    // Safetensors begin with the length of their header in eight bytes: one of 640 begins as the magic does.
+    let is_length = bytes.get(4..8) == Some(&[0; 4][..]);
+    bytes.starts_with(b"PK\x03\x04") || (bytes.starts_with(&LEGACY_MAGIC[..2]) && !is_length)
 }
 
 /// The tensors of a state dict by their names.

@@ -70,7 +70,8 @@ pub struct Imported<M> {
 pub fn run(args: &ImportArgs) -> Result<(), Failure> {
     check_run_folder(&args.out)?;
     refuse_file(&args.data)?;
-    let text = args.text.config();
+    let mut text = args.preset.text();
+    args.text.apply_to(&mut text);
     text.validate()?;
     let state = StateDict::read(&args.weights)?;
     let noted = match state.noted()? {

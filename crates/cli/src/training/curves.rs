@@ -27,7 +27,7 @@ pub fn save<S: Settings>(run: &Folder<S>) -> Result<(), Failure> {
         .find(|metrics| metrics.averaging == Some(true))
         .map_or(String::new(), |first| format!("; averaged weights from epoch {} on", first.epoch));
     let lines = vec![
-        (format!("validation, best {} after epoch {}", decimal(best.1, 2), best.0), valid),
+        (format!("validation at ends of epochs, best {} after epoch {}", decimal(best.1, 2), best.0), valid),
         (
             "training, mean of each epoch as met (with dropout)".into(),
             points(WITHIN, |metrics| metrics.train_ppl),

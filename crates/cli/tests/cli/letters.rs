@@ -34,6 +34,10 @@ fn text_is_reduced_to_letters_and_read_as_characters() {
         .map(|line| line.chars().next().unwrap())
         .collect();
     assert_eq!(kept, words);
+    // The preset reads characters in `import` as well.
+    objects(path, "export run --out weights.safetensors --json");
+    objects(path, "import --weights weights.safetensors --data letters --preset text8 --out again --json");
+    assert_eq!(super::config(path, "again")["text"], super::config(path, "run")["text"]);
 
     for (from, to, expected) in [
         ("nowhere", "other", "`nowhere/train.txt` does not exist"),

@@ -81,6 +81,7 @@ impl OutputHead {
 
     pub(super) fn try_forward<const D: usize>(&self, hidden: Tensor<D>) -> Result<Tensor<D>, HeadError> {
         if let Some(adaptive) = self.adaptive() {
+            self.check(&hidden)?;
             return adaptive.log_probs(hidden);
         }
         let shape = with_last(hidden.dims(), self.decoder.rows());
@@ -110,7 +111,10 @@ impl OutputHead {
         hidden: Tensor<D>,
     ) -> Result<impl Iterator<Item = Tensor<2>> + use<D>, HeadError> {
         let blocks: Box<dyn Iterator<Item = Tensor<2>>> = match self.adaptive() {
-            Some(adaptive) => adaptive.log_prob_blocks(hidden)?,
+            Some(adaptive) => {
+                self.check(&hidden)?;
+                adaptive.log_prob_blocks(hidden)?
+            }
             None => {
                 Box::new(self.differentiable(hidden)?.into_chunks().map(|chunk| chunk.log_probs().tensor()))
             }
@@ -143,6 +147,7 @@ impl OutputHead {
         let vocab = self.vocab();
         in_range("k", k as f64, format!("1 to the vocabulary's {vocab}"), 1.0..=vocab as f64)?;
         if let Some(adaptive) = self.adaptive() {
+            self.check(&hidden)?;
             return adaptive.top_k(hidden, k);
         }
         let shape = with_last(hidden.dims(), k);
@@ -196,6 +201,7 @@ impl OutputHead {
         let shape = leading::<D, T>(&hidden.dims(), || "the output".into())?;
         let device = hidden.device();
         if let Some(adaptive) = self.adaptive() {
+            self.check(&hidden)?;
             return Ok(integers(adaptive.sample(hidden, sampling, rng)?, shape, &device));
         }
         let inputs = self.constant(hidden)?;

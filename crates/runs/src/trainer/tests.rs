@@ -127,6 +127,18 @@ fn a_process_that_dies_between_its_saves_loses_nothing() {
         assert!(fs::read(run.best_weights().unwrap()).unwrap() == fs::read(saved).unwrap());
         assert_eq!(run.metrics().unwrap().lines().count(), 1);
     }
+
+    // After a first validation within an epoch, worse than the model that training started from.
+    let (_root, before, _) = trained(&train(3));
+    let config = Train { validate_every: Some(5), lr: 3.0, ..train(1) };
+    let (_root, run) = run_of(&config);
+    let mut first = trainer(&config);
+    first.start_from(&before.best_weights().unwrap()).unwrap();
+    first.peers.saves = true;
+    first.save_best(Some(&run)).unwrap();
+    assert!(first.advance(Some(&run), &mut Silent).unwrap());
+    assert_eq!(first.state().best.unwrap().epoch, 0);
+    assert_eq!(resumed(&run).state().position.as_ref().unwrap().step, 5);
 }
 
 #[test]

@@ -127,8 +127,10 @@ impl<T: Task> Trainer<T> {
 
     /// Adds a line to the metrics; the checkpoint, if there is to be one, comes first, and the best model after it.
     fn keep(&mut self, line: &str, best: bool, save: bool, run: Option<&Folder<T::Settings>>) -> Result<()> {
+        // Metrics without a checkpoint are those of a damaged run.
+        let is_first = self.metrics.is_empty();
         self.metrics.push_str(line);
-        if self.peers.saves && (best || save) {
+        if self.peers.saves && (best || save || is_first) {
             self.save(run)?;
         }
         if self.peers.saves && best {

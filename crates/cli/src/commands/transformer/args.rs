@@ -14,8 +14,7 @@ use super::head::HeadArgs;
 /// Trains a small GPT, whose output layer shares the embedding unless --untied is given, and saves the run, or continues one; without --data, on a
 /// generated language, in about a minute.
 ///
-/// A vocabulary of fewer words than --vocab-size is padded to that size with rows that stand for no word. Sizes and steps without
-/// a default here depend on the text: more for --data.
+/// A vocabulary of fewer words than --vocab-size is padded to that size with rows that stand for no word.
 #[derive(Debug, Clone, Parser)]
 #[command(version, allow_negative_numbers = true, after_help = "Rarer options are in crates/gpt/README.md.")]
 pub struct TransformerArgs {
@@ -81,7 +80,7 @@ impl Knobs for GptKnobs {
     #[rustfmt::skip]
     const ALL: &'static [Knob] = &[
         Knob::new("attention-heads", "model.attention_heads", Form::Plain, "N", "Attention heads of a layer [default: 4]").rare(),
-        Knob::new("dropout", "model.dropout", Form::Plain, "P", "Dropout after the embedding and in each layer [default: 0.1]"),
+        Knob::new("dropout", "model.dropout", Form::Plain, "P", "Dropout after the embedding and in each layer [default: 0.1, or that of the run of --from]"),
         Knob::new("batch", "train.batch", Form::Plain, "N", "Sequences of a step [default: 16]"),
         Knob::new("lr", "train.lr", Form::Plain, "LR", "Highest learning rate, which then falls as a cosine that would reach 0 one step after the last [default: 0.5 / width; half of the first run's with --from]"),
         Knob::new("weight-decay", "train.weight_decay", Form::Plain, "W", "Weight decay of AdamW [default: 0.01]").rare(),

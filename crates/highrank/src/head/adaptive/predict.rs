@@ -32,7 +32,8 @@ impl AdaptiveHead<'_> {
         let (tails, shortlist) = (self.tails(), self.clusters.shortlist());
         // The head cluster's blocks fit the budget, but all words take more.
         let budget = self.head_cluster.memory_budget.unwrap_or(DEFAULT_MEMORY_BUDGET);
-        let row_bytes = self.clusters.vocab * rows.dtype().size().max(size_of::<f32>());
+        // In the type of sums, whatever that of the hidden states.
+        let row_bytes = self.clusters.vocab * self.head_cluster.decoder.checks()?.sums().size();
         let step = (budget / row_bytes).max(1);
         let mut first = 0;
         // Not an `impl`, whose type would be part of itself: a tail's blocks are made by the method that calls this one.
