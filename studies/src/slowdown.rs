@@ -126,8 +126,8 @@ pub fn run(args: &SlowdownArgs) -> Result<(), Failure> {
     let bench = Bench { args, device: device::open(name)? };
     let (components, batches) = (bench.components(), bench.batches());
     // All settings are checked before the first measurement.
-    for &components in &components {
-        bench.model(Some(components))?;
+    for components in components.iter().copied().map(Some).chain([None]) {
+        device::check_room(name, bench.model(components)?.0.num_params())?;
     }
     for &batch in &batches {
         procedure(args.text.setting().1, batch)?;

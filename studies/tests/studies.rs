@@ -114,6 +114,7 @@ fn the_synthetic_study_runs_and_refuses() {
         ("--lr 0.1,0.1", "`0.1` is there twice"),
         ("--seeds 1,x", "`x`"),
         ("--checkpoint-every -1", "checkpoint-every is -1"),
+        ("--checkpoint-every 1e18", "checkpoint-every is 1000000000000000000"),
         ("--max-time 5m", "--out"),
         ("--max-time 5 --out maps", "a time needs its unit"),
         ("--words x", "--words"),

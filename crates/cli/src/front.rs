@@ -222,6 +222,13 @@ impl Line<'_> {
         if path.is_dir() {
             return self.named("--run", &["curves"]);
         }
+        // Here it is read for its kind, then by the command that draws it.
+        if path.exists() && !path.is_file() {
+            let path = path.display();
+            return Err(
+                format!("`{path}` is a pipe or a device, but plot reads a file twice: name a file").into()
+            );
+        }
         let text = fs::read_to_string(path).map_err(Error::io("read", path))?;
         // Blank lines are passed over, as where all lines are read.
         let first = text.lines().enumerate().find(|(_, line)| !line.trim().is_empty());

@@ -1,6 +1,7 @@
 //! Options that all experiments have.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use awd_lstm::HeadKind;
 use clap::Args;
@@ -81,7 +82,8 @@ impl FitArgs {
             check(*lr > 0.0 && lr.is_finite(), "lr", lr, "finite and above 0")?;
         }
         let minutes = self.checkpoint_every;
-        check(minutes >= 0.0 && minutes.is_finite(), "checkpoint-every", minutes, "finite and not negative")
+        let is_time = Duration::try_from_secs_f64(60.0 * minutes).is_ok();
+        check(is_time, "checkpoint-every", minutes, "minutes, not negative and at most 3e17")
     }
 
     /// The sizes that this head has.

@@ -52,7 +52,10 @@ impl Fits {
             kept: args.out.as_deref().map(Kept::open).transpose()?,
             interrupt: Interrupt::install()?,
             checkpoint_every: Duration::from_secs_f64(60.0 * args.checkpoint_every),
-            end: args.max_time.map(|minutes| Instant::now() + Duration::from_secs_f64(60.0 * minutes)),
+            // What the clock does not reach is no limit.
+            end: args.max_time.and_then(|minutes| {
+                Instant::now().checked_add(Duration::try_from_secs_f64(60.0 * minutes).ok()?)
+            }),
             done: 0,
             all,
         })

@@ -134,7 +134,7 @@ impl Batches {
 }
 
 /// Length of the columns of a stream of `tokens` tokens.
-fn rows_of(what: &'static str, tokens: usize, batch: usize, min_rows: usize) -> Result<usize> {
+pub(crate) fn rows_of(what: &'static str, tokens: usize, batch: usize, min_rows: usize) -> Result<usize> {
     check(batch > 0, "batch", batch, "at least 1")?;
     let rows = tokens / batch;
     if rows < min_rows {

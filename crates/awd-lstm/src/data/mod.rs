@@ -3,5 +3,6 @@
 mod batches;
 mod schedule;
 
+pub(crate) use batches::rows_of;
 pub use batches::{Batches, Window};
 pub use schedule::{TrainStep, schedule};

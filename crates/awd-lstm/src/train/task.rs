@@ -17,7 +17,7 @@ use super::procedure::{LmTrainerState, ProcedureState, learning_rate};
 use super::run::AwdLstm;
 use super::step::{Pass, own_gradients, update};
 use crate::config::{ModelConfig, TrainConfig};
-use crate::data::{Batches, TrainStep, schedule};
+use crate::data::{Batches, TrainStep, rows_of, schedule};
 use crate::lstm::LstmState;
 use crate::model::{LanguageModel, LmState};
 
@@ -78,6 +78,13 @@ impl Carried {
     }
 }
 
+/// What a text is called, and how many rows its columns have at least.
+type Columns = (&'static str, usize);
+/// A single last row is no training step, so one step needs three rows.
+const TRAIN: Columns = ("the training text", 3);
+const VALID: Columns = ("the validation text", 2);
+const TEST: Columns = ("the test text", 2);
+
 impl LmTask {
     /// The task before its first step, with a freshly drawn model, which is trained on `device` with autodiff.
     ///
@@ -85,6 +92,18 @@ impl LmTask {
     /// Whatever is wrong with the configurations; [`Error::CorpusTooShort`] if a text does not fill its columns.
     pub fn new(model: &ModelConfig, config: &TrainConfig, corpus: &Corpus, device: &Device) -> Result<Self> {
         Self::among(&Ranks::alone(), model, config, corpus, device)
+    }
+
+    /// Checks that the texts fill the columns of a training, as [`new`](Self::new) does.
+    ///
+    /// # Errors
+    /// [`Error::CorpusTooShort`]; [`Error::InvalidSetting`] if there are no columns.
+    pub fn check_texts(config: &TrainConfig, corpus: &Corpus) -> Result<()> {
+        let TrainConfig { batch, eval_batch, test_batch, test, .. } = *config;
+        let fills = |(what, least): Columns, tokens, batch| rows_of(what, tokens, batch, least).map(drop);
+        fills(TRAIN, corpus.train().len(), batch)?;
+        fills(VALID, corpus.valid().len(), eval_batch)?;
+        if test { fills(TEST, corpus.test().len(), test_batch) } else { Ok(()) }
     }
 
     /// The task of one of the ranks that share the vocabulary, which has its rows alone.
@@ -104,10 +123,9 @@ impl LmTask {
         if model.vocab != vocab {
             return Err(Error::invalid("vocab", model.vocab, "the number of words of the corpus"));
         }
-        // A single last row is no training step, so one step needs three rows.
-        let train = Batches::of("the training text", corpus.train(), config.batch, 3)?;
-        let valid = Batches::new("the validation text", corpus.valid(), config.eval_batch, 2)?;
-        let test = || Batches::new("the test text", corpus.test(), config.test_batch, 2);
+        let train = Batches::of(TRAIN.0, corpus.train(), config.batch, TRAIN.1)?;
+        let valid = Batches::new(VALID.0, corpus.valid(), config.eval_batch, VALID.1)?;
+        let test = || Batches::new(TEST.0, corpus.test(), config.test_batch, TEST.1);
         let test = config.test.then(test).transpose()?;
 
         let setup = Setup::new(vocabulary, model, config, device);

@@ -78,8 +78,8 @@ fn prepare(
     let run = RunFolder::open(&args.run)?;
     let config = run.config()?;
     args.check()?;
-    let texts = texts(args, &run, &config, ranks.is_first())?;
     let weights = weights.file(&run)?;
+    let texts = texts(args, &run, &config, ranks.is_first())?;
     let device = device::open_at(device, ranks.local_rank())?;
     let model = load_weights(config.model.try_init(&device)?, &weights)?;
     Ok((config, texts, model))
@@ -114,13 +114,14 @@ fn texts(
         require_test(&corpus, data)?;
     }
     wanted.retain(|(split, ..)| args.split.is_none_or(|wanted| wanted == *split));
-    if first_process {
-        let names: Vec<&str> = wanted.iter().map(|(split, ..)| split.what()).collect();
-        note_other_texts(&config.corpus, &Fingerprint::of(&corpus), &names);
-    }
+    let names: Vec<&str> = wanted.iter().map(|(split, ..)| split.what()).collect();
     let batches = wanted.into_iter().map(|(split, ids, batch)| {
         let ids = &ids[..args.max_tokens.map_or(ids.len(), |most| ids.len().min(most))];
         Ok((split, Batches::new(split.what(), ids, batch, 2)?))
     });
-    batches.collect()
+    let batches = batches.collect::<Result<Vec<_>, Failure>>()?;
+    if first_process {
+        note_other_texts(&config.corpus, &Fingerprint::of(&corpus), &names);
+    }
+    Ok(batches)
 }

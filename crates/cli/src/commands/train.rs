@@ -18,7 +18,8 @@ use runs::{Error, Extension, Versions};
 
 use crate::args::{Overrides, TrainingArgs, note_unused};
 use crate::training::{
-    Folder, Job, Output, absolute, check_preset, device_of, extend, finetuning, lock, require_training,
+    Folder, Job, Output, absolute, check_preset, check_run, device_of, extend, finetuning, lock,
+    require_training,
 };
 
 /// Options of `train`.
@@ -100,9 +101,6 @@ fn start(args: &TrainArgs, output: &Output, ranks: &Ranks) -> Result<(), Failure
     if args.dry_run {
         refuse(ranks, "train --dry-run")?;
     }
-    if ranks.is_first() {
-        note_unused(&args.overrides.given, args.head());
-    }
     let (text, tokens) = (args.training.text(&args.overrides), &args.training.tokens);
     let corpus = load_in_turn(ranks, || tokens.load(data, &text, args.dry_run))?;
     let config = RunConfig {
@@ -118,6 +116,10 @@ fn start(args: &TrainArgs, output: &Output, ranks: &Ranks) -> Result<(), Failure
         train,
         extensions: vec![],
     };
+    agree(ranks, check_run(&config, &corpus))?;
+    if ranks.is_first() {
+        note_unused(&args.overrides.given, args.head());
+    }
     if args.dry_run {
         return dry_run::run(&config, &corpus, args.json);
     }
@@ -138,12 +140,13 @@ fn check(args: &TrainArgs) -> Result<(TrainConfig, &Path, Folder<AwdLstm>), Fail
 /// Continues training the best model of the run in `path` in a run of its own, with averaged weights from the first step.
 fn finetune(args: &TrainArgs, path: &Path, output: &Output, ranks: &Ranks) -> Result<(), Failure> {
     let (config, folder) = agree(ranks, settings(args, path))?;
+    let tokens = args.training.tokens.or(config.tokens.as_ref());
+    let corpus = load_in_turn(ranks, || tokens.load(&config.data, &config.text, false))?;
+    let same = config.corpus.check(&corpus).map_err(Failure::from);
+    agree(ranks, same.and_then(|()| check_run(&config, &corpus)))?;
     if ranks.is_first() {
         note_unused(&args.overrides.given, config.model.head);
     }
-    let tokens = args.training.tokens.or(config.tokens.as_ref());
-    let corpus = load_in_turn(ranks, || tokens.load(&config.data, &config.text, false))?;
-    agree(ranks, config.corpus.check(&corpus).map_err(Failure::from))?;
     let vocab_parallel = args.reduce.vocab_parallel;
     Job { config: &config, text: &corpus, output, ranks, vocab_parallel }.train_and_print(folder)
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use awd_lstm::train::{LmTask, RunConfig, RunFolder, Trainer};
 use awd_lstm::{ModelConfig, Preset, TrainConfig};
 use burn::tensor::Device;
+use program::device;
 use program::failure::Failure;
 use program::print::print_note;
 use program::ranks::agree;
@@ -62,6 +63,16 @@ impl Kind for &Corpus {
     fn characters(config: &RunConfig) -> bool {
         config.text.characters
     }
+}
+
+/// Refuses a run that training would refuse before its first step: its texts are missing or do not fill their columns, or its model needs
+/// more memory than there is.
+pub fn check_run(config: &RunConfig, corpus: &Corpus) -> Result<(), Failure> {
+    if config.train.test {
+        require_test(corpus, &config.data)?;
+    }
+    LmTask::check_texts(&config.train, corpus)?;
+    device::check_room(config.device.parse()?, config.model.num_params())
 }
 
 /// The procedure that finetunes after the procedure `origin` of a run that began with the preset `preset`, checked.

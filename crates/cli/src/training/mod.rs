@@ -8,7 +8,7 @@ mod output;
 
 pub use held_out::{TEST, VALID, load_held_out, note_other_texts, require_test, require_training};
 pub use job::{Folder, Job, Kind, check_preset, compared, device_of, extend, lock};
-pub use language_model::{finetuning, words};
+pub use language_model::{check_run, finetuning, words};
 pub use output::Output;
 pub use program::files::absolute;
 

@@ -169,6 +169,10 @@ fn data_that_cannot_be_used() {
     let path = &folder();
     let train = format!("train {SMALL} --out run");
     refused(path, &train.replace("--data data", "--data nowhere"), &["data folder `nowhere` does not exist"]);
+    // What has no effect is said of a run that is made.
+    refused(path, "train nowhere --head softmax --components 3", &["data folder `nowhere` does not exist"]);
+    #[cfg(unix)]
+    refused(path, "plot /dev/null --out pictures", &["`/dev/null` is a pipe or a device"]);
 
     // A file is there, but it is no folder.
     for line in [

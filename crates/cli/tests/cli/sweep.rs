@@ -205,11 +205,17 @@ fn sweeps_that_cannot_be_made() {
         ("--finetune 0", "finetune is 0"),
         ("--rank 1", "rank is 1, but must be at least 2 contexts"),
         ("--checkpoint-every 0", "checkpoint-every is 0"),
+        ("--batch 2,5000", "softmax-batch5000-s28: the training text"),
+        ("--eval-batch 5000", "the validation text"),
         ("--equal parameters --d-embedding 8 --lstm 8", "the softmax head has no size left to solve for"),
     ] {
         refused(path, &sweep(more), &[expected]);
     }
     refused(path, "sweep --data nowhere", &["data folder `nowhere` does not exist"]);
+    if cfg!(target_os = "linux") {
+        refused(path, &sweep("--heads softmax --d-embedding 20,100000"), &["of memory"]);
+        refused(path, "train data --model gpt --vocab-size 100000000000 --d-model 4", &["of memory"]);
+    }
     // Bad input is found before a run is made, and in later runs too.
     fs::create_dir_all(path.join("out/mos-s28")).unwrap();
     fs::write(path.join("out/mos-s28/config.json"), "{").unwrap();

@@ -30,6 +30,7 @@ fn settings_that_make_no_model_are_refused() {
         ("--head plif --facets 3x3", &["--facets is given, but the plif head has no mixture"]),
         ("--facets 3", &["`3` is neither a number of layers and of positions, such as 3x3, nor none"]),
         ("--set model.layers=0", &["layers is 0"]),
+        ("--set train.valid_token=null", &["train.valid_token: unknown field `valid_token`"]),
         ("--data data --context 2 --facets 2x3", &["facets.window is 3, but must be from 1 to the context"]),
         ("--from data --head plif", &["`data` is not a run folder"]),
         ("--from data", &["--head"]),
@@ -434,7 +435,10 @@ fn a_padded_vocabulary_changes_no_perplexity() {
 #[test]
 fn epochs_are_rounds_over_the_whole_text() {
     let path = &folder();
-    let lines = objects(path, "transformer --data data --d-model 8 --context 32 --epochs 2 --json --out run");
+    let lines = objects(
+        path,
+        "transformer --data data --d-model 8 --context 32 --epochs 2 --warmup 4 --json --out run",
+    );
     assert_eq!(lines.len(), 3);
     let config = config(path, "run");
     // 3,000 tokens in steps of 512.

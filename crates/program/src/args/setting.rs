@@ -136,7 +136,7 @@ pub fn with<T: Serialize + DeserializeOwned>(
             return Err(format!("{name}: it must be an object, with a name for each value"));
         }
         // Some structs pass over what they do not know; others leave out what is the default.
-        if is_given && at(&read).is_none() && passes_over_unknown::<T>(&value, &path) {
+        if at(&read).is_none() && passes_over_unknown::<T>(&value, &path) {
             let (last, above) = path.split_last().expect("a place has a name");
             let known = above.iter().try_fold(&read, |place, key| place.get(key)).and_then(Value::as_object);
             let known: Vec<String> =

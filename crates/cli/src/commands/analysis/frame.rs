@@ -143,11 +143,12 @@ fn text(args: &HeldOutArgs, runs: &[SavedRun], needed: usize) -> Result<Text, Fa
         Split::Valid => (VALID, corpus.valid()),
         Split::Test => (TEST, corpus.test()),
     };
-    note_other_texts(&first.corpus, &Fingerprint::of(&corpus), &[what]);
     if let Some(tokens) = args.tokens.filter(|tokens| *tokens < needed) {
         return Err(format!("tokens is {tokens}, but must be at least {needed}").into());
     }
-    Text::of(what, ids, args.tokens, needed)
+    let text = Text::of(what, ids, args.tokens, needed)?;
+    note_other_texts(&first.corpus, &Fingerprint::of(&corpus), &[what]);
+    Ok(text)
 }
 
 /// Prints what `look` finds of runs, or what is in files, where a line is a `what`; and draws it as the picture `stem`, if there is a

@@ -20,7 +20,7 @@ use crate::commands::sweep::outcome::Outcome;
 use crate::commands::sweep::plan::Plan;
 use crate::commands::sweep::stages::{Stages, rank_text};
 use crate::commands::sweep::{found, marks, merged, table};
-use crate::training::{Output, Record, compared};
+use crate::training::{Output, Record, check_run, compared};
 
 /// Trains all runs, or what is left of them, and writes results, table and pictures; or draws what was written anew. Several
 /// processes deal the runs among them. Runs whose loss is not finite are left out, and end in [`Incomplete`].
@@ -40,6 +40,9 @@ pub fn run(args: &SweepArgs, program: &'static str, processes: &Ranks) -> Result
     let corpus = load_in_turn(processes, || tokens.load(data, &text, args.dry_run))?;
     let planned = || -> Result<_, Failure> {
         let plan = Plan::new(args, &corpus)?;
+        for run in &plan.runs {
+            check_run(&run.config, &corpus).map_err(|error| format!("{}: {error}", run.name))?;
+        }
         let rank_text = args.rank.map(|contexts| rank_text(&corpus, contexts)).transpose()?;
         // Runs of other settings are found before any time is spent.
         let (out, folders) = match &args.out {

@@ -56,6 +56,11 @@ impl Stages<'_> {
             }
         }
         if let (Some(text), Some(last)) = (self.rank_text, &record.last) {
+            // Where all is trained, nothing else asks.
+            if self.output.interrupt.is_noted() {
+                let line = "stopped; the same command goes on from here";
+                return Err(self.output.interrupt.end(line.into()).into());
+            }
             outcome.rank = Some(rank(text, &record, last)?);
         }
         Ok((outcome, new))

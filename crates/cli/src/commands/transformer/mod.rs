@@ -11,7 +11,7 @@ use burn::module::Module;
 use burn::tensor::Device;
 use gpt::{Gpt, GptConfig, GptTask, RunConfig, RunFolder, TrainConfig, Trainer, Transformer, evaluate};
 use highrank::{ContextConfig, HeadConfig, LogitMapConfig, Precision, TimeAxis};
-use program::device;
+use program::device::{self, DeviceName};
 use program::failure::Failure;
 use program::files::{refuse_file, text_folder};
 use program::print::{print_json, print_note, with_bits};
@@ -139,11 +139,13 @@ fn start(args: &TransformerArgs, ranks: &Ranks) -> Result<Ready, Failure> {
     // Settings are checked before the text is read, whatever its vocabulary and length turn out to be.
     let model = args.model(1);
     model.validate()?;
-    args.procedure(model.context, &model, None).validate_with(model.context)?;
+    // An epoch has as many steps as any warmup needs.
+    args.procedure(u32::MAX as usize, &model, None).validate_with(model.context)?;
     let text_config = args.text_config();
     let text = Text::load(args.data.as_deref(), &text_config, None)?;
     let model = args.model(text.corpus.vocabulary().len());
     let name = device::resolve(args.device);
+    check_vocabulary(name, &model)?;
     let model = match args.model.parameters {
         Some(parameters) => model.with_parameters(parameters, &device::open_at(name, ranks.local_rank())?)?,
         None => model,
@@ -258,6 +260,11 @@ fn resume(args: &TransformerArgs, run: RunFolder) -> Result<Ready, Failure> {
     Ok((Folder::Old(run), config, text))
 }
 
+/// Refuses a vocabulary that no memory holds. To be called before a model's parameters are counted, which makes some of them.
+fn check_vocabulary(name: DeviceName, model: &GptConfig) -> Result<(), Failure> {
+    device::check_room(name, model.head.decoder_rows().saturating_mul(model.head.d_embedding))
+}
+
 impl Kind for &Text {
     type Task = GptTask;
 
@@ -266,6 +273,7 @@ impl Kind for &Text {
     }
 
     fn parameters(config: &RunConfig, device: &Device) -> Result<usize, Failure> {
+        check_vocabulary(config.device.parse()?, &config.model)?;
         Ok(config.model.num_params(device)?)
     }
 
