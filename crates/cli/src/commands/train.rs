@@ -116,14 +116,14 @@ fn start(args: &TrainArgs, output: &Output, ranks: &Ranks) -> Result<(), Failure
         train,
         extensions: vec![],
     };
-    agree(ranks, check_run(&config, &corpus))?;
+    let vocab_parallel = args.reduce.vocab_parallel;
+    agree(ranks, check_run(&config, &corpus, vocab_parallel))?;
     if ranks.is_first() {
         note_unused(&args.overrides.given, args.head());
     }
     if args.dry_run {
         return dry_run::run(&config, &corpus, args.json);
     }
-    let vocab_parallel = args.reduce.vocab_parallel;
     Job { config: &config, text: &corpus, output, ranks, vocab_parallel }.train_and_print(folder)
 }
 
@@ -143,11 +143,11 @@ fn finetune(args: &TrainArgs, path: &Path, output: &Output, ranks: &Ranks) -> Re
     let tokens = args.training.tokens.or(config.tokens.as_ref());
     let corpus = load_in_turn(ranks, || tokens.load(&config.data, &config.text, false))?;
     let same = config.corpus.check(&corpus).map_err(Failure::from);
-    agree(ranks, same.and_then(|()| check_run(&config, &corpus)))?;
+    let vocab_parallel = args.reduce.vocab_parallel;
+    agree(ranks, same.and_then(|()| check_run(&config, &corpus, vocab_parallel)))?;
     if ranks.is_first() {
         note_unused(&args.overrides.given, config.model.head);
     }
-    let vocab_parallel = args.reduce.vocab_parallel;
     Job { config: &config, text: &corpus, output, ranks, vocab_parallel }.train_and_print(folder)
 }
 

@@ -65,14 +65,14 @@ impl Kind for &Corpus {
     }
 }
 
-/// Refuses a run that training would refuse before its first step: its texts are missing or do not fill their columns, or its model needs
-/// more memory than there is.
-pub fn check_run(config: &RunConfig, corpus: &Corpus) -> Result<(), Failure> {
+/// Refuses a run that training would refuse before its first step: its texts are missing or do not fill their columns, or its model, shared
+/// by `vocab_parallel` ranks, needs more memory than there is.
+pub fn check_run(config: &RunConfig, corpus: &Corpus, vocab_parallel: usize) -> Result<(), Failure> {
     if config.train.test {
         require_test(corpus, &config.data)?;
     }
     LmTask::check_texts(&config.train, corpus)?;
-    device::check_room(config.device.parse()?, config.model.num_params())
+    device::check_room(config.device.parse()?, config.model.num_params() / vocab_parallel)
 }
 
 /// The procedure that finetunes after the procedure `origin` of a run that began with the preset `preset`, checked.

@@ -41,7 +41,7 @@ pub fn run(args: &SweepArgs, program: &'static str, processes: &Ranks) -> Result
     let planned = || -> Result<_, Failure> {
         let plan = Plan::new(args, &corpus)?;
         for run in &plan.runs {
-            check_run(&run.config, &corpus).map_err(|error| format!("{}: {error}", run.name))?;
+            check_run(&run.config, &corpus, 1).map_err(|error| format!("{}: {error}", run.name))?;
         }
         let rank_text = args.rank.map(|contexts| rank_text(&corpus, contexts)).transpose()?;
         // Runs of other settings are found before any time is spent.
