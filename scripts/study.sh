@@ -39,15 +39,16 @@ read -ra extra <<< "${EXTRA:-}"
 # What the runs of a finished folder were made of.
 made="$(cksum < "$data/train.txt") ${PRECISION:-}"
 
+# finished FOLDER: whether it is done; one of another text is refused.
+finished() {
+    [ -f "$1/done" ] || return 1
+    [ ! -s "$1/done" ] || [ "$(< "$1/done")" = "$made" ] || fail "\`$1\` is of another text or PRECISION: choose another OUT"
+}
 # once NAME COMMAND...: a command whose output goes to the folder NAME, unless it is done or another process has it.
 once() {
     local folder=$out/$1
     mkdir -p "$folder"
-    if [ -f "$folder/done" ]; then
-        [ ! -s "$folder/done" ] || [ "$(< "$folder/done")" = "$made" ] ||
-            fail "\`$folder\` is of another text or PRECISION: choose another OUT"
-        return 0
-    fi
+    ! finished "$folder" || return 0
     (
         flock -n 9 || exit 0
         echo "$(date +%T) $folder" >&2
@@ -101,8 +102,8 @@ look() {
         flock -n 9 && ! there || exit 0
         echo "$(date +%T) $file" >&2
         "$program" "${@:2}" --json > "$file.part"
-        echo "$command" > "$file.command"
         mv "$file.part" "$file"
+        echo "$command" > "$file.command"
     ) 9> "$file.lock"
 }
 # as_head FOLDER HEAD RUN: a run in a folder under the name of its head, for tables and pictures.
@@ -118,8 +119,11 @@ lost() { look "gradient-loss$1" gradient-loss --run "${@:2}" --tokens 10000 --da
 found() {
     local head run models=() ordered=() missing=() plifs split
     for head in softmax moc sigsoftmax plif mos mos-plif doc mixtape adaptive; do
-        for run in "$out"/{"sizes/1200000-$head",later/11,later-ordered/11}/"$head-s11-finetuned"; do [ ! -f "${run%/*}/done" ] || break; done
-        [ -f "${run%/*}/done" ] || { missing+=("$head"); continue; }
+        for run in "$out"/{"sizes/1200000-$head",later/11,later-ordered/11}/"$head-s11-finetuned"; do [ ! -d "$run" ] || ! finished "${run%/*}" || break; done
+        if [ ! -d "$run" ] || ! finished "${run%/*}"; then
+            missing+=("$head")
+            continue
+        fi
         as_head "$out/models" "$head" "$run"
         if [[ $run == "$out"/later-ordered/* ]]; then ordered+=("$out/models/$head"); else models+=("$out/models/$head"); fi
     done
@@ -181,7 +185,7 @@ further() { once "$1" averaged_anew "$out/$1/run" "${@:2}"; }
 tuned_model() {
     local run=$out/tuned-$size/$1-$2/$1-s$2-finetuned
     [ -d "$run" ] || fail "\`$run\` is not there: the part tuned comes first"
-    [ -f "${run%/*}/done" ] || fail "\`${run%/*}\` is not finished: the part tuned comes first"
+    finished "${run%/*}" || fail "\`${run%/*}\` is not finished: the part tuned comes first"
     echo "$run"
 }
 # What a search of few epochs chooses, a high rate and next to no dropout, need not suit many: the softmax averaged again at the preset's

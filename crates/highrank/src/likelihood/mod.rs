@@ -32,7 +32,7 @@
 //!
 //! # Backends
 //! A call runs on the device of its tensors. Flex, WebGPU and CUDA have native kernels, NdArray the [portable]
-//! bodies, and on all three the backward pass is written by hand. On any other backend that Burn was built with, the portable
+//! bodies, and on all four the backward pass is written by hand. On any other backend that Burn was built with, the portable
 //! bodies are composed of Burn's differentiable operations; autodiff then keeps the logits of all tokens.
 
 mod budget;

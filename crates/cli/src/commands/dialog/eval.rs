@@ -100,8 +100,8 @@ pub fn run(args: &EvalArgs) -> Result<(), Failure> {
     args.responses.as_deref().map_or(Ok(()), |path| args.force.check(path))?;
     let saved = Saved::open(&args.run)?;
     let held_out = HeldOut::load(args, &saved)?;
-    note_other_texts(&saved.config.corpus, &fingerprint(&held_out.corpus), &[VALID, TEST]);
     let model = saved.model(args.device)?;
+    note_other_texts(&saved.config.corpus, &fingerprint(&held_out.corpus), &[VALID, TEST]);
     let [valid_ppl, test_ppl] = held_out.perplexities(&model)?;
     let started = Instant::now();
     let responses = held_out.respond(&model, &search)?;

@@ -11,7 +11,7 @@ use burn::module::Module;
 use burn::tensor::Device;
 use gpt::{Gpt, GptConfig, GptTask, RunConfig, RunFolder, TrainConfig, Trainer, Transformer, evaluate};
 use highrank::{ContextConfig, HeadConfig, LogitMapConfig, Precision, TimeAxis};
-use program::device::{self, DeviceName};
+use program::device;
 use program::failure::Failure;
 use program::files::{refuse_file, text_folder};
 use program::print::{print_json, print_note, with_bits};
@@ -145,7 +145,9 @@ fn start(args: &TransformerArgs, ranks: &Ranks) -> Result<Ready, Failure> {
     let text = Text::load(args.data.as_deref(), &text_config, None)?;
     let model = args.model(text.corpus.vocabulary().len());
     let name = device::resolve(args.device);
-    check_vocabulary(name, &model)?;
+    // Before parameters are counted, which makes some of them.
+    let of_vocabulary = model.head.decoder_rows().saturating_mul(model.head.d_embedding);
+    device::check_room(name, of_vocabulary / args.reduce.vocab_parallel)?;
     let model = match args.model.parameters {
         Some(parameters) => model.with_parameters(parameters, &device::open_at(name, ranks.local_rank())?)?,
         None => model,
@@ -260,11 +262,6 @@ fn resume(args: &TransformerArgs, run: RunFolder) -> Result<Ready, Failure> {
     Ok((Folder::Old(run), config, text))
 }
 
-/// Refuses a vocabulary that no memory holds. To be called before a model's parameters are counted, which makes some of them.
-fn check_vocabulary(name: DeviceName, model: &GptConfig) -> Result<(), Failure> {
-    device::check_room(name, model.head.decoder_rows().saturating_mul(model.head.d_embedding))
-}
-
 impl Kind for &Text {
     type Task = GptTask;
 
@@ -273,7 +270,6 @@ impl Kind for &Text {
     }
 
     fn parameters(config: &RunConfig, device: &Device) -> Result<usize, Failure> {
-        check_vocabulary(config.device.parse()?, &config.model)?;
         Ok(config.model.num_params(device)?)
     }
 
@@ -407,24 +403,24 @@ pub fn eval(args: &EvalArgs) -> Result<(), Failure> {
     let vocabulary = if of_training { None } else { Some(run.vocabulary()?) };
     let text = Text::load(data, &config.text, vocabulary)?;
     let splits = args.split.map_or(vec![Split::Valid, Split::Test], |split| vec![split]);
-    match of_training {
-        true => config.corpus.check(&text.corpus)?,
-        false => {
-            let names: Vec<&str> = splits.iter().map(|split| split.what()).collect();
-            note_other_texts(&config.corpus, &Fingerprint::of(&text.corpus), &names);
-        }
+    if splits.contains(&Split::Test) {
+        require_test(&text.corpus, data.unwrap_or(Path::new("")))?;
+    }
+    if of_training {
+        config.corpus.check(&text.corpus)?;
     }
     let model = load_weights(config.model.try_init(&device)?, &file)?;
+    if !of_training {
+        let names: Vec<&str> = splits.iter().map(|split| split.what()).collect();
+        note_other_texts(&config.corpus, &Fingerprint::of(&text.corpus), &names);
+    }
     let train = config.train.clone().with_eval_tokens(args.max_tokens);
     let (mut scores, mut tokens, started) = (Scores::default(), 0, Instant::now());
     for split in splits {
         let ids = match split {
             Split::Train => first(text.corpus.train(), args.max_tokens),
             Split::Valid => text.corpus.valid().to_vec(),
-            Split::Test => {
-                require_test(&text.corpus, data.unwrap_or(Path::new("")))?;
-                text.corpus.test().to_vec()
-            }
+            Split::Test => text.corpus.test().to_vec(),
         };
         let score = score(split.what(), &model, &ids, &train)?;
         tokens += score.tokens;
