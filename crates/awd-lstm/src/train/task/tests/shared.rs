@@ -16,8 +16,7 @@ fn check(shape: (usize, usize), model: &ModelConfig, config: &TrainConfig, whole
     assert_eq!(rows.clone().sum::<usize>(), model.vocab, "{what}");
     assert!(rows.max().unwrap() <= model.vocab.div_ceil(shape.1), "{what}");
     let far = distance(&all[0].model, &whole.model);
-    // A logit beside a PLIF's knot may round to its other side: with one thread, one weight differs by 2e-5.
-    assert!(far < 5e-5, "{what}: weights differ by {far}");
+    assert!(far < 1e-5, "{what}: weights differ by {far}");
     let (expected, first) = (whole.last(), all[0].last());
     for (rank, end) in all.iter().enumerate() {
         let got = end.last();
@@ -39,6 +38,8 @@ fn check(shape: (usize, usize), model: &ModelConfig, config: &TrainConfig, whole
 #[test]
 fn every_head_trains_as_with_a_whole_vocabulary() {
     alone(module_path!(), "every_head_trains_as_with_a_whole_vocabulary", || {
+        // Rounding depends on the number of threads: the same on every machine.
+        rayon::ThreadPoolBuilder::new().num_threads(2).build_global().unwrap();
         let config = gentle(1);
         for head in HeadKind::ALL {
             if matches!(head, HeadKind::Mixtape | HeadKind::Adaptive) {
